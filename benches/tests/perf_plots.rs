@@ -25,7 +25,6 @@ fn drawn(name: &str, arguments: &[&str]) -> (Vec<String>, String) {
     (lines, std::fs::read_to_string(path).expect("the picture"))
 }
 
-/// Returns all the text of a picture.
 fn text(document: &roxmltree::Document<'_>) -> String {
     document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
 }

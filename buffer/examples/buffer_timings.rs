@@ -13,8 +13,8 @@ use mpj_buffer::{
 
 type Writing = Buffer<DefaultBlock>;
 
-/// Returns the nanoseconds per call of both sides; a call moves `bytes` bytes.
-fn pair(bytes: usize, mut ours: impl FnMut(), mut plain: impl FnMut()) -> (f64, f64) {
+/// Returns the nanoseconds per call of both sides. `bytes`, the length of a call, determines the number of calls.
+fn time_both(bytes: usize, mut ours: impl FnMut(), mut plain: impl FnMut()) -> (f64, f64) {
     let calls = (1_000_000 / (bytes / 16 + 20)).max(3);
     let time = |call: &mut dyn FnMut()| {
         let start = Instant::now();
@@ -51,7 +51,7 @@ fn numbers(count: usize) -> Vec<f64> {
     (0..count).map(|i| i as f64).collect()
 }
 
-fn small() {
+fn time_small_messages() {
     const ROUNDS: u32 = 1_000_000;
     let mut best = f64::MAX;
     let mut value = [0u64];
@@ -77,7 +77,7 @@ fn small() {
             black_box(black_box(&mut reading).view::<f64>().is_ok());
         }
     };
-    println!("rewind + view of 512 f64           {:>12.1} ns", pair(4000, round, || ()).0 / 100.0);
+    println!("rewind + view of 512 f64           {:>12.1} ns", time_both(4000, round, || ()).0 / 100.0);
     reading.rewind();
     reading.section::<f64>().expect("a section");
     let round = || {
@@ -85,14 +85,14 @@ fn small() {
             black_box(black_box(&mut reading).view_n::<f64>(black_box(0)).is_ok());
         }
     };
-    println!("view_n in the open section         {:>12.1} ns", pair(4000, round, || ()).0 / 100.0);
+    println!("view_n in the open section         {:>12.1} ns", time_both(4000, round, || ()).0 / 100.0);
 }
 
 /// Offset of the elements of the first section. The plain copy goes there too, so that both have the same alignment.
 const FIRST: usize = MESSAGE_HEADER_LEN + SECTION_HEADER_LEN;
 
 /// Measures `write` alone, against copies of the same number to the same offsets.
-fn calls(src: &[f64]) {
+fn time_writes(src: &[f64]) {
     let bytes = size_of_val(src);
     let times = ((1 << 18) / bytes).clamp(4, 64);
     let plain: Vec<u8> = src.iter().flat_map(|x| x.to_ne_bytes()).collect();
@@ -108,16 +108,16 @@ fn calls(src: &[f64]) {
         }
         black_box(&mut block);
     };
-    let (ours, theirs) = pair(times * bytes, write, copy);
+    let (ours, theirs) = time_both(times * bytes, write, copy);
     row("write", bytes, (ours / times as f64, theirs / times as f64));
 }
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
-fn slices() {
+fn time_slices() {
     for bytes in [64, 1024, 4096, 16384, 65536, 1 << 20, 8 << 20] {
         let src = numbers(bytes / 8);
-        calls(&src);
+        time_writes(&src);
         let mut block = global().alloc(FIRST + bytes).expect("memory");
         let mut slot = Some(buffer(src.len()));
         let write = || slot = Some(message(&mut slot, |b| b.write(black_box(&src)).expect("room")).clear());
@@ -126,7 +126,7 @@ fn slices() {
             block.as_uninit_mut()[FIRST..FIRST + bytes].write_copy_of_slice(black_box(&plain));
             black_box(&mut block);
         };
-        row("write + commit + clear", bytes, pair(bytes, write, copy));
+        row("write + commit + clear", bytes, time_both(bytes, write, copy));
         let write = || {
             let swapped = |b: &mut Writing| {
                 b.section_with_order::<f64>(FOREIGN).expect("room");
@@ -138,8 +138,8 @@ fn slices() {
             block.as_uninit_mut()[FIRST..FIRST + bytes].write_copy_of_slice(black_box(&plain));
             black_box(&mut block);
         };
-        row("… in the other byte order", bytes, pair(bytes, write, copy));
-        // Both sides copy to the same place: copies between addresses with equal low bits take up to a third longer.
+        row("… in the other byte order", bytes, time_both(bytes, write, copy));
+        // Both sides copy to the same place, because copies between addresses with equal low bits take longer.
         let back = RefCell::new(numbers(bytes / 8));
         let mut other = message(&mut Some(buffer(src.len())), |b| b.write(&src).expect("room"));
         let from = other.view::<f64>().expect("values");
@@ -152,7 +152,7 @@ fn slices() {
             reading.rewind();
             reading.read(black_box(&mut back.borrow_mut()[..])).expect("values");
         };
-        row("rewind + read", bytes, pair(bytes, read, &mut copy));
+        row("rewind + read", bytes, time_both(bytes, read, &mut copy));
 
         let mut wire = reading.to_vec();
         wire[5] ^= b'<' ^ b'>';
@@ -164,11 +164,11 @@ fn slices() {
             foreign.rewind();
             foreign.read(black_box(&mut back.borrow_mut()[..])).expect("values");
         };
-        row("rewind + read, other byte order", bytes, pair(bytes, read, &mut copy));
+        row("rewind + read, other byte order", bytes, time_both(bytes, read, &mut copy));
     }
 }
 
-fn places() {
+fn time_gather_and_strided() {
     for count in [512, 8192, 1 << 17] {
         let src = numbers(count);
         let mut seed = 1u32;
@@ -191,7 +191,7 @@ fn places() {
             }
             black_box(&mut out);
         };
-        row("gather, random (loop)", count * 8, pair(count * 8, gather, hand));
+        row("gather, random (loop)", count * 8, time_both(count * 8, gather, hand));
 
         let rows = count / 64;
         let mut slot = Some(buffer(count));
@@ -206,7 +206,7 @@ fn places() {
             }
             black_box(&mut out);
         };
-        row("write_strided, 8 of 64 (loop)", rows * 64, pair(rows * 64, strided, &mut hand));
+        row("write_strided, 8 of 64 (loop)", rows * 64, time_both(rows * 64, strided, &mut hand));
         let strided = || {
             let dims = black_box([(rows, 64), (8, 8)]);
             let swapped = |b: &mut Writing| {
@@ -215,11 +215,11 @@ fn places() {
             };
             slot = Some(message(&mut slot, swapped).clear());
         };
-        row("… in the other byte order", rows * 64, pair(rows * 64, strided, hand));
+        row("… in the other byte order", rows * 64, time_both(rows * 64, strided, hand));
     }
 }
 
-fn values(src: &[f64], plain: &[u8]) {
+fn time_dynamic_slices(src: &[f64], plain: &[u8]) {
     let bytes = plain.len();
     let mut block = global().alloc(8 * bytes).expect("memory");
     let copy = || {
@@ -233,11 +233,11 @@ fn values(src: &[f64], plain: &[u8]) {
         let fill = |b: &mut Writing| (0..8).for_each(|_| b.write_dynamic(black_box(src)).expect("room"));
         slot = Some(message(&mut slot, fill).clear());
     };
-    let (ours, theirs) = pair(8 * bytes, write, copy);
+    let (ours, theirs) = time_both(8 * bytes, write, copy);
     row("write_dynamic, one of eight", bytes, (ours / 8.0, theirs / 8.0));
 }
 
-fn dynamic() {
+fn time_dynamic_part() {
     for count in [512, 8192, 32_768, 100_000, 1 << 20] {
         let bytes = count * 8;
         let src = numbers(count);
@@ -253,16 +253,16 @@ fn dynamic() {
             let write = |b: &mut Writing| b.write_object_with::<Fixed, _>(&raw).expect("room");
             slot = Some(message(&mut slot, write).clear());
         };
-        row("write_object, Raw", bytes, pair(bytes, write, &mut copy));
+        row("write_object, Raw", bytes, time_both(bytes, write, &mut copy));
         let write =
             || slot = Some(message(&mut slot, |b| b.write_dynamic(black_box(&src)).expect("room")).clear());
-        row("write_dynamic", bytes, pair(bytes, write, &mut copy));
-        values(&src, &plain);
+        row("write_dynamic", bytes, time_both(bytes, write, &mut copy));
+        time_dynamic_slices(&src, &plain);
         let write = || {
             let write = |b: &mut Writing| b.write_object_with::<Fixed, _>(black_box(&src)).expect("room");
             slot = Some(message(&mut slot, write).clear());
         };
-        row("write_object, Fixed, a vector", bytes, pair(bytes, write, &mut copy));
+        row("write_object, Fixed, a vector", bytes, time_both(bytes, write, &mut copy));
 
         let sent = message(&mut slot, |b| b.write_object_with::<Fixed, _>(&Raw(&src)).expect("room"));
         let block = global().alloc(sent.len()).expect("memory");
@@ -274,14 +274,14 @@ fn dynamic() {
         let copy = || {
             black_box(black_box(&plain).to_vec());
         };
-        row("read_object, RawVec (to_vec)", bytes, pair(bytes, read, copy));
+        row("read_object, RawVec (to_vec)", bytes, time_both(bytes, read, copy));
     }
 }
 
 fn main() {
-    small();
+    time_small_messages();
     println!("{:<36}{:>11} {:>13} {:>11} {:>13} {:>6}", "", "bytes", "ours", "", "plain copy", "×");
-    slices();
-    places();
-    dynamic();
+    time_slices();
+    time_gather_and_strided();
+    time_dynamic_part();
 }

@@ -12,15 +12,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 const LIMIT: usize = 16 << 20;
 
-struct Ready<'a>(&'a TcpStream);
+/// A stream whose reads and writes return [`ErrorKind::WouldBlock`] instead of waiting.
+struct NonBlocking<'a>(&'a TcpStream);
 
-impl Read for Ready<'_> {
+impl Read for NonBlocking<'_> {
     fn read(&mut self, dst: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(dst)
     }
 }
 
-impl Write for Ready<'_> {
+impl Write for NonBlocking<'_> {
     fn write(&mut self, src: &[u8]) -> io::Result<usize> {
         self.0.try_write(src)
     }
@@ -37,7 +38,7 @@ impl Write for Ready<'_> {
 async fn send(stream: &TcpStream, message: &Buffer<DefaultBlock, Reading>) -> io::Result<()> {
     let mut reader = message.reader();
     loop {
-        match reader.write_to(Ready(stream)) {
+        match reader.write_to(NonBlocking(stream)) {
             Err(e) if e.kind() == ErrorKind::WouldBlock => stream.writable().await?,
             done => return done,
         }
@@ -49,7 +50,7 @@ async fn receive(
     receiver: &mut Receiver<&'static DefaultPool>,
 ) -> Result<Option<Buffer<DefaultBlock, Reading>>, Box<dyn Error + Send + Sync>> {
     loop {
-        match receiver.read(Ready(stream))? {
+        match receiver.read(NonBlocking(stream))? {
             Received::Message(message) => return Ok(Some(message)),
             Received::End => return Ok(None),
             Received::Pending => stream.readable().await?,

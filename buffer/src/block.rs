@@ -25,10 +25,10 @@ pub(crate) struct FilledRange<R> {
 }
 
 impl<R: ReadBlock> FilledRange<R> {
-    /// Takes a block whose first `len` bytes are initialised.
+    /// Takes a block that is filled up to `len`.
     ///
     /// # Safety
-    /// They are, and the block has that many bytes.
+    /// The block has at least `len` bytes, and the first `len` are initialised.
     pub(crate) unsafe fn filled(block: R, len: usize) -> Self {
         debug_assert!(len <= block.bytes().len());
         Self { block, from: 0, to: len }
@@ -166,14 +166,13 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Discards all initialised bytes; later ones begin at offset `from`, or at the end of a shorter block.
+    /// Discards all initialised bytes. Bytes are then appended from offset `from` on, or at the end of a shorter block.
     #[inline]
     pub(crate) fn restart(&mut self, from: usize) {
         self.from = from.min(self.block.capacity());
         self.to = self.from;
     }
 
-    /// Keeps at most the first `len` initialised bytes.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.to = self.to.min(self.from.saturating_add(len));
@@ -190,8 +189,8 @@ impl<R: RawBuffer> FilledRange<R> {
 
     #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: points 1 to 3 of `RawBuffer` as in `bytes`; `&mut self` makes this the only view. No caller writes an
-        // uninitialised byte below `to`.
+        // SAFETY: points 1 to 3 of `RawBuffer`; `&mut self` makes this the only view. No caller writes an uninitialised
+        // byte below `to`.
         unsafe {
             core::slice::from_raw_parts_mut(
                 self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),

@@ -35,7 +35,7 @@ const MAX_KEPT: usize = 160 << 10;
 ///
 /// Blocks begin at a page; large vectors at a page or 16 bytes after it. Without the offset a vector's destination
 /// would be 24 bytes into a page, slightly above its source modulo 4096. Loads would wait for unrelated stores with the
-/// same low address bits (4K aliasing), and the copy would take a sixth longer.
+/// same low address bits (4K aliasing).
 const CHUNK_OFFSET: usize = 64;
 
 #[derive(Debug)]
@@ -53,7 +53,6 @@ impl Dynamic {
         self.0.get_or_insert_default()
     }
 
-    /// Allocates later chunks from `source`.
     pub(crate) fn set_source(&mut self, source: Arc<dyn ChunkPool>) {
         let chain = self.get_or_create();
         if chain.complete == 0 {
@@ -162,8 +161,8 @@ impl Chain {
         result
     }
 
-    /// Pushes a place for the length of a value. If the value has `hint` bytes, which fit one chunk of the global pool,
-    /// makes room for all of them, so that whether it can be viewed does not depend on earlier messages.
+    /// Pushes an empty length field. If a value of `hint` bytes fits one chunk of the global pool, makes room for the
+    /// whole value, so that it can be viewed whatever precedes it.
     #[inline]
     fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
         let needed = hint.saturating_add(RECORD_HEADER_LEN);
@@ -353,7 +352,7 @@ impl Chain {
 /// Returns how many of `len` bytes to push into the tail, which ends at `written` and has `left` spare bytes.
 ///
 /// If only a small part of a long value fits, the tail takes just enough to reach a multiple of `RECORD_ALIGN`, so that
-/// the rest keeps its alignment: a copy between addresses that differ slightly in their low bits takes a fifth longer.
+/// the rest keeps its alignment: a copy between differently aligned addresses is slower.
 fn bytes_for_tail(written: usize, left: usize, len: usize) -> usize {
     if left < len && left <= len / 16 {
         align_up(written, RECORD_ALIGN).map_or(left, |next| (next - written).min(left))

@@ -43,7 +43,7 @@ pub enum IndexError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The message ends inside a header, a payload, a record or padding.
+    /// The message ends inside a header, a payload, a record or padding, or is shorter than its header announces.
     Truncated {
         /// Offset of the part.
         at: u64,
@@ -129,7 +129,7 @@ pub enum FormatError {
 pub enum CodecError {
     /// The codec does not support this value or type.
     Unsupported,
-    /// The value's own `Serialize` or `Deserialize` returned an error, or caught a panic in a part of the value.
+    /// An implementation of `Serialize` or `Deserialize` returned an error, or a panic was caught during the encoding.
     Custom,
     /// The record ends within the value.
     Truncated,
@@ -145,7 +145,7 @@ pub enum CodecError {
         /// Maximum depth.
         limit: u32,
     },
-    /// The sequences of the value have too many zero-sized elements.
+    /// The sequences and maps of the value have too many zero-sized elements.
     TooManyZeroSized {
         /// Maximum number in one value.
         limit: u32,
@@ -216,19 +216,20 @@ pub enum ReadError {
         /// Its index among the requested elements.
         index: usize,
     },
-    /// A view is impossible because the elements are not aligned for the type in memory; `read` works.
+    /// A view is impossible because the elements are not aligned for the type in memory; methods that copy work.
     Misaligned {
         /// Kind that was requested.
         kind: ElementKind,
     },
-    /// A view is impossible because the elements are in the other byte order; `read` works.
+    /// A view is impossible because the elements are in the other byte order; methods that copy work.
     ForeignOrder {
         /// Kind that was requested.
         kind: ElementKind,
     },
     /// An index or region is outside of the slice.
     Index(IndexError),
-    /// A view is impossible because several blocks of a message written by this process hold the value; `read` works.
+    /// A view is impossible because several blocks of a message written by this process hold the value; methods that
+    /// copy work.
     Split {
         /// Bytes of the value.
         len: usize,

@@ -50,11 +50,10 @@
 //! `examples/echo.rs` sends buffers between tokio tasks.
 //!
 //! # Guarantees
-//! * Untrusted bytes are safe: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before anything is
-//!   read, and this crate does not panic on any input.
+//! * Untrusted bytes are safe: every header of a received message is checked before anything is read, and received
+//!   bytes never cause a panic.
 //! * A failed write or read of elements or objects changes neither the message nor the caller's slice.
 //! * Uninitialised memory is never sent: headroom and padding are filled with zeros.
-//! * Lengths on the wire have 64 bits.
 //!
 //! # Features
 //! * `half`: `half::f16` and `bf16` as elements;
@@ -64,9 +63,8 @@
 //! None is enabled by default; this crate's own tests and examples enable all. No feature compiles C.
 //!
 //! # Where to read next
-//! [`Buffer`], then `README.md` (the format), then `src/validate.rs` (the checks). Unsafe code is in `src/block.rs`,
-//! `src/block/spare_writer.rs`, `src/dynamic.rs`, `src/dynamic/source.rs`, `src/codec/writer.rs`, `src/codec/utf8.rs`,
-//! `src/swap.rs`, `src/stream/bytes.rs`, and [`Buffer::from_block`], whose caller has to initialise the bytes.
+//! [`Buffer`], then `README.md` (the format), then `src/validate.rs` (the checks). An `expect(unsafe_code)` attribute
+//! marks each module or function that has unsafe code, and gives the reason.
 
 #[expect(
     unsafe_code,

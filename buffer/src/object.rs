@@ -12,7 +12,7 @@ use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, W
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Appends an object, encoded by [`Postcard`], to the open section of such objects, or to a new one.
     ///
-    /// Only a section header of 16 bytes goes to the static part. serde writes the value directly to the dynamic part.
+    /// The static part gets only the header of a new section. serde writes the value directly to the dynamic part.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing was written.

@@ -27,7 +27,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         })
     }
 
-    /// Views the rest of the open section if it has this kind, even if empty, otherwise the next. It counts as read.
+    /// Returns the rest of the open section in place if it has this kind, even if empty; otherwise the next section.
+    /// The elements count as read.
     ///
     /// # Errors
     /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the section
@@ -121,7 +122,6 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         Ok(())
     }
 
-    /// Returns the open section if it has unread elements, otherwise the next one.
     fn current_section(&self) -> Result<OpenSection, ReadError> {
         if self.mode.open.left > 0 { Ok(self.mode.open) } else { self.next() }
     }

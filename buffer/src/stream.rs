@@ -19,7 +19,7 @@ mod receive;
 
 pub use self::receive::{ReceiveError, Received, Receiver};
 
-/// Maximum number of segments per write, enough for a message of 200 MiB.
+/// Maximum number of segments per write.
 const MAX_SLICES: usize = 64;
 
 /// The bytes of a message as [`Read`]; with feature `bytes` also as `bytes::Buf`.
@@ -59,7 +59,7 @@ impl MessageReader<'_> {
     }
 
     /// Writes the unread bytes to a stream, several segments per call. Bytes that the stream has accepted count as read
-    /// even if the stream fails later. So the call can be repeated when a non-blocking stream is ready.
+    /// even if the stream fails later, so the call can be repeated when a non-blocking stream is ready.
     ///
     /// # Errors
     /// The error of `out`, except [`ErrorKind::Interrupted`]; [`ErrorKind::WriteZero`] if it accepts no bytes.

@@ -1,5 +1,5 @@
-//! Validation of a received message. Afterwards all offsets and counts in it are correct. It takes one step per section
-//! and per record, none per element. Elements (`bool`, `char`) and objects are checked when they are read.
+//! Validation of a received message: all offsets and counts, in one step per section and per record. Elements (`bool`,
+//! `char`) and objects are checked when they are read.
 
 use crate::header::{
     self, ALIGN, MESSAGE_HEADER_LEN, MessageHeader, RECORD_ALIGN, RECORD_HEADER_LEN, SectionHeader, align_up,
@@ -12,7 +12,6 @@ pub(crate) struct CheckedMessage {
     pub(crate) sections_end: usize,
 }
 
-/// Checks that `bytes` are exactly one message.
 pub(crate) fn message(bytes: &[u8]) -> Result<CheckedMessage, FormatError> {
     let head = MessageHeader::parse(bytes)?;
     let given = bytes.len() as u64;

@@ -1,14 +1,13 @@
 //! Measures the time to build, pack and unpack irregular types of structures.
 //!
 //! `cargo run --release -p mpj-datatypes --example irregular [milliseconds a figure]` prints
-//! `IRREGULAR,name,packed bytes,build,pack,unpack`: the fastest of the repetitions, in microseconds.
+//! `IRREGULAR,name,packed bytes,build,pack,unpack`: the times of the fastest repetition, in microseconds.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use mpj_datatypes::{Datatype, Packer, TypeError, Unpacker};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// A type to measure, and the number of its items that are packed.
 struct Row {
     name: &'static str,
     items: usize,

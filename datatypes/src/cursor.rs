@@ -29,8 +29,7 @@ impl Node {
 /// 2. Every byte that the items contain is inside the slice or view from which the cursor was made.
 pub(crate) struct Cursor<'a> {
     datatype: Cow<'a, Datatype>,
-    /// The origin of the first item.
-    at: *mut u8,
+    origin: *mut u8,
     count: usize,
     position: usize,
     total: usize,
@@ -40,8 +39,7 @@ impl<'a> Cursor<'a> {
     /// Makes a cursor over `count` items in the slice of `available` bytes at `start`; displacement 0 of the first is
     /// at byte `origin`.
     ///
-    /// Inlined, because a result in memory would be written in words and read in pairs of words. That stall takes as
-    /// long as packing 1 KiB.
+    /// Inlined: a result in memory would be written in words and read in pairs of words, which stalls.
     #[inline(always)]
     pub(crate) fn new(
         datatype: Cow<'a, Datatype>,
@@ -51,26 +49,25 @@ impl<'a> Cursor<'a> {
         count: usize,
     ) -> Result<Cursor<'a>, OutOfRangeError> {
         let total = slice_bounds::check(&datatype, origin, count, available)?;
-        Ok(Cursor { datatype, at: start.wrapping_add(origin), count, position: 0, total })
+        Ok(Cursor { datatype, origin: start.wrapping_add(origin), count, position: 0, total })
     }
 
     /// Makes a cursor over one item. The caller ensures invariant 2.
     #[cfg(feature = "ndarray")]
-    pub(crate) fn item(datatype: Datatype, at: *mut u8) -> Cursor<'a> {
+    pub(crate) fn item(datatype: Datatype, origin: *mut u8) -> Cursor<'a> {
         let total = datatype.size();
-        Cursor { datatype: Cow::Owned(datatype), at, count: 1, position: 0, total }
+        Cursor { datatype: Cow::Owned(datatype), origin, count: 1, position: 0, total }
     }
 
     #[inline]
     pub(crate) fn place(&self) -> (&Datatype, *mut u8, usize, usize) {
-        (&self.datatype, self.at, self.count, self.position)
+        (&self.datatype, self.origin, self.count, self.position)
     }
 
-    /// Returns the remaining bytes as one side of a transpack.
     pub(crate) fn side(&self) -> Side<'_> {
         let node = self.datatype.node();
         let (plan, stride) = (&node.plan, node.extent.extent());
-        Side { plan, user: self.at, count: self.count, stride, position: self.position }
+        Side { plan, user: self.origin, count: self.count, stride, position: self.position }
     }
 
     /// Counts `len` bytes as done; at least that many must remain.

@@ -1,9 +1,9 @@
 //! Support for the code that `#[derive(Datatype)]` generates. Not part of the API.
 //!
 //! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
-//! `extern crate self as core` makes `::core` the program's own. So the generated code proves its claims by functions of
-//! [`struct@Datatype`], which it names as the return type of [`Equivalent::datatype`]: a path to another type does not
-//! compile. It computes field offsets without `offset_of!`.
+//! `extern crate self as core` makes `::core` the program's own. So the generated code proves its claims by functions
+//! of [`struct@Datatype`], which it names as the return type of [`Equivalent::datatype`]: a path to another type does
+//! not compile. It computes field offsets without `offset_of!`.
 //!
 //! Redefined names have no effect, including those of the standard library:
 //! ```

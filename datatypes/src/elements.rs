@@ -6,7 +6,6 @@ impl Datatype {
     /// Returns the signature of the first `elements` primitives of `count` items, or `None` if there are fewer. A
     /// shorter message matches a longer receive if it has this signature (MPI 4.1 §3.3.1, §5.1.11).
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let row = Datatype::of::<f32>().contiguous(100)?;
@@ -18,7 +17,6 @@ impl Datatype {
     pub fn signature_prefix(&self, count: usize, elements: u64) -> Option<Signature> {
         let mut done = Signature::EMPTY;
         let (mut datatype, mut count, mut left) = (self.clone(), count, elements);
-        // Whole items first, then the pieces of the partial item.
         while left > 0 {
             let each = datatype.element_count();
             let whole = left.checked_div(each)?;
@@ -45,7 +43,6 @@ impl Datatype {
     /// Returns the number of primitives in `bytes` packed bytes of `count` items, or `None` if the bytes end inside a
     /// primitive or exceed the items (`MPI_Get_elements`, MPI 4.1 §5.1.11).
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let pair = Datatype::structure(&[(1, 0, Datatype::of::<i16>()), (1, 8, Datatype::of::<f64>())])?;
@@ -83,7 +80,6 @@ impl Datatype {
     /// Returns the number of items in `bytes` packed bytes, or `None` if they end inside an item (`MPI_Get_count`, MPI
     /// 4.1 §3.2.5: `MPI_UNDEFINED`). Zero bytes are zero items of any type.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let row = Datatype::of::<f64>().contiguous(3)?;
@@ -100,10 +96,9 @@ impl Datatype {
         }
     }
 
-    /// Returns the packed size of the first `elements` primitives of `count` items, or `None` if there are fewer
-    /// (needed by `MPI_Status_set_elements`, MPI 4.1 §13.3).
+    /// Returns the packed size of the first `elements` primitives of `count` items, or `None` if there are fewer or the
+    /// size overflows (for `MPI_Status_set_elements`, MPI 4.1 §13.3).
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let pair = Datatype::structure(&[(1, 0, Datatype::of::<i16>()), (1, 8, Datatype::of::<f64>())])?;
@@ -138,9 +133,8 @@ impl Datatype {
     }
 
     /// Returns whether one item of each type contains the same primitives in the same order. Exact, unlike equal
-    /// [signatures](Self::signature), which are hashes. Types of several primitives take time for each of their items.
+    /// [signatures](Self::signature), which are hashes. The time grows with the number of items of mixed primitives.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let (number, flag) = (Datatype::of::<u8>(), Datatype::of::<bool>());
@@ -164,7 +158,7 @@ impl Datatype {
     }
 
     /// Returns, for a packed position inside `count` items: the width of the numbers there, how many bytes of the
-    /// current number precede the position, and at least how many packed bytes of such numbers follow.
+    /// current number precede the position, and how many packed bytes of such numbers follow at least.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
         let (mut datatype, mut count, mut position) = (self.clone(), count, position);
         loop {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 /// The constructor of a datatype with its arguments (`MPI_Type_get_envelope` and `MPI_Type_get_contents`, MPI 4.1
 /// §5.1.13), for code that prints, stores or sends types. Lists and inner types are shared by clones.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Datatype, TypeEnvelope, Primitive};
 /// let pair = Datatype::of::<i16>().contiguous(2)?;

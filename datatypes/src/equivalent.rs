@@ -106,8 +106,6 @@ unsafe impl<T: Receivable, const N: usize> Receivable for [T; N] {}
 unsafe impl<T: 'static> Equivalent for PhantomData<T> {
     const PRIMITIVE: Option<Primitive> = None;
 
-    /// # Panics
-    /// Never: zero bytes always fit.
     fn datatype() -> Datatype {
         <[u8; 0]>::datatype()
     }

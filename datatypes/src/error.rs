@@ -5,7 +5,6 @@ use core::fmt;
 
 /// The arguments of a constructor or a query of a datatype are out of range.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Datatype, Primitive, TypeError};
 /// let byte = Datatype::primitive(Primitive::Byte);
@@ -14,19 +13,19 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TypeError {
-    /// A count is above `i64::MAX`.
+    /// A count is above `i64::MAX`, or an index of a `darray` above `isize::MAX`.
     Count {
         /// The requested count.
         count: usize,
     },
-    /// The packed size would exceed `isize::MAX` by `count` further items of `size` bytes.
+    /// `count` further items of `size` bytes would make the packed size exceed `isize::MAX`.
     Size {
         /// Number of items.
         count: usize,
         /// Packed size of one item in bytes.
         size: usize,
     },
-    /// A displacement or a bound does not fit 64 bits.
+    /// A displacement, a bound or the difference of two bounds does not fit an `i64`.
     Extent {
         /// Number of steps.
         count: usize,
@@ -56,8 +55,8 @@ pub enum TypeError {
         /// Start of the block.
         start: usize,
     },
-    /// The indices of a dimension cannot be distributed in this way: blocks of 0, blocks too small for all indices, or
-    /// more than one process along a dimension that is not distributed.
+    /// The indices of a dimension cannot be distributed in this way: cyclic blocks of 0 indices, blocks too small for
+    /// all indices, or more than one process along a dimension that is not distributed.
     Distribution {
         /// The dimension.
         dimension: usize,
@@ -77,7 +76,7 @@ impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             TypeError::Count { count } => {
-                write!(f, "count {count} exceeds the largest signed 64-bit number")
+                write!(f, "count {count} exceeds the largest signed number")
             }
             TypeError::Size { count, size } => {
                 write!(f, "{count} items of {size} bytes exceed the maximum size")
@@ -105,10 +104,11 @@ impl fmt::Display for TypeError {
 
 impl core::error::Error for TypeError {}
 
-/// The bytes of the items are not inside the slice, or the type needs validation ([`Unpacker`](crate::Unpacker)).
+/// The bytes of the items are not inside the slice, their packed size exceeds `isize::MAX`, or the type needs
+/// validation ([`Unpacker::of_slice`](crate::Unpacker::of_slice)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfRangeError {
-    /// The lowest byte, relative to the origin.
+    /// The lowest byte, relative to the origin; `i64::MIN` if it is unknown.
     pub lowest: i64,
     /// One past the highest byte, relative to the origin.
     pub highest: i64,
@@ -126,7 +126,7 @@ impl fmt::Display for OutOfRangeError {
             "bytes {lowest}..{highest} from origin {origin} are not inside a slice of {available} bytes"
         )?;
         match available {
-            0 => f.write_str("; items that contain `bool` or `char` are unpacked only into `MaybeUninit`"),
+            0 => f.write_str("; unpack items that contain `bool` or `char` into `MaybeUninit`"),
             _ => Ok(()),
         }
     }
@@ -134,7 +134,7 @@ impl fmt::Display for OutOfRangeError {
 
 impl core::error::Error for OutOfRangeError {}
 
-/// A layout contains a byte more than once, so it cannot be received into.
+/// A layout contains a byte more than once, so receiving into it is erroneous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverlapError {
     /// One of these bytes, relative to the origin of the first item.

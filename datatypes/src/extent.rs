@@ -7,7 +7,7 @@ use crate::{Primitive, TypeError};
 ///
 /// # Invariants
 /// 1. `leaves` is the (lowest, one past highest) byte contained, `None` without bytes.
-/// 2. `markers` is the explicit (lb, ub) of `resized` or `subarray`, here or in an inner type. It overrides `leaves`.
+/// 2. `markers` is the explicit (lb, ub), set here or in inner types. It overrides `leaves`.
 /// 3. The difference of the two numbers of `leaves`, and that of `markers`, fits an `i64`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
@@ -32,7 +32,7 @@ impl Extent {
         self.extent
     }
 
-    /// Returns the (lowest, one past highest) byte contained; (0, 0) without bytes.
+    /// As `leaves`; (0, 0) without bytes.
     pub(crate) fn byte_range(&self) -> (i64, i64) {
         self.leaves.unwrap_or((0, 0))
     }
@@ -43,7 +43,6 @@ impl Extent {
     }
 }
 
-/// Computes an [`Extent`] from pieces.
 #[derive(Debug)]
 pub(crate) struct BoundsBuilder {
     leaves: Option<(i128, i128)>,
@@ -148,7 +147,6 @@ fn difference(low: i64, high: i64) -> Result<i64, TypeError> {
     high.checked_sub(low).ok_or(TypeError::Extent { count: 1, step: high })
 }
 
-/// Returns the lowest and one past the highest byte of `count` items; (0, 0) without bytes.
 pub(crate) fn bounds(extent: &Extent, count: usize) -> Result<(i64, i64), TypeError> {
     let Some((low, high)) = extent.leaves else { return Ok((0, 0)) };
     if count == 0 {

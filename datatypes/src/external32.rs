@@ -4,10 +4,10 @@
 use crate::{Datatype, Packer, TooLongError, Unpacker, slice_bounds};
 use core::mem::MaybeUninit;
 
-/// Length in bytes of the stack buffer in which received numbers are swapped before they are unpacked.
+/// Bytes of the stack buffer in which received numbers are swapped.
 const STAGE: usize = 4096;
 
-/// The next packed bytes, which have to be swapped in the same way.
+/// The next packed bytes that are swapped in the same way.
 enum Piece {
     /// One byte of a number of which the call copies only a part: the packed position of the byte in native order.
     Byte(usize),
@@ -42,7 +42,7 @@ impl Datatype {
                     let out = &mut out[done..done + len];
                     // SAFETY: the caller's promise.
                     unsafe { self.pack(src, count, position + done, out) };
-                    swap_in_place(out, width);
+                    convert_byte_order(out, width);
                     done += len;
                 }
             }
@@ -75,7 +75,7 @@ impl Datatype {
                 Piece::Whole { len, width } => {
                     let stage = &mut stage[..len];
                     stage.copy_from_slice(&input[done..done + len]);
-                    swap_in_place(slice_bounds::view_mut(stage), width);
+                    convert_byte_order(slice_bounds::view_mut(stage), width);
                     // SAFETY: the caller's promise.
                     unsafe { self.unpack(dst, count, position + done, stage) };
                     done += len;
@@ -103,7 +103,6 @@ impl Datatype {
 impl Packer<'_> {
     /// Packs the next bytes in the portable form and returns their number: `min(out.len(), self.remaining())`.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Packer;
     /// let numbers = [0x0102u16, 0x0304];
@@ -151,8 +150,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// Converts numbers of `width` bytes between native order and big endian.
-fn swap_in_place(bytes: &mut [MaybeUninit<u8>], width: usize) {
+fn convert_byte_order(bytes: &mut [MaybeUninit<u8>], width: usize) {
     if cfg!(target_endian = "big") {
         return;
     }

@@ -20,7 +20,6 @@ impl Datatype {
     ///
     /// Empty if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of the items fails.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::{Datatype, Run};
     /// let runs: Vec<Run> = Datatype::of::<f64>().runs(1 << 40).collect();
@@ -80,8 +79,8 @@ impl fmt::Debug for Runs {
     }
 }
 
-/// A position in a plan: one frame per nested plan.
 struct Walk {
+    /// One frame per nested plan.
     stack: Vec<Frame>,
 }
 
@@ -171,7 +170,7 @@ impl Walk {
     }
 }
 
-/// Advances to the next block; returns false at the end.
+/// Advances `base` and the loop indices `at` to the next block; returns false at the end.
 fn advance_odometer(strided: &Strided, base: &mut i64, at: &mut [usize; MAX_LOOPS]) -> bool {
     for (level, i) in strided.nest().iter().zip(at).rev() {
         *i += 1;

@@ -20,32 +20,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | modules | contents |
-//! |---|---|
-//! | `primitive` `envelope` `node` | primitives, constructor and arguments of a type, the type itself |
-//! | `construct` `extent` `signature` | constructors, bounds with checked arithmetic, the hash that two ranks compare |
-//! | `normalise` `plan` | from constructors to the canonical form |
-//! | `kernels/` `slice_bounds` | the copy loops, which `pack` and `unpack` wrap; the check of the bounds |
-//! | `cursor` `validate` | the common part of packers and unpackers; the check of received `bool`s and `char`s |
-//! | `iov` `elements` `overlap` `made_of` | iovecs; element counts; types that contain a byte twice; types that divide a slice into whole elements |
-//! | `transpack` `external32` | layout to layout; the portable form |
-//! | `equivalent` `derive_support` `pod` `ndarray` | Rust types that can be sent or received; derived structures; structures of other crates; `ndarray` views |
-//!
 //! # Features
 //! * `derive`, on by default: `#[derive(Datatype)]` for structures;
 //! * `bytemuck`: `PodElement`, for structures of other crates;
 //! * `half`, `num-complex`: their numbers as elements;
 //! * `ndarray`: datatypes of array views.
 //!
-//! `cargo test -p mpj-datatypes` tests all of them. No feature compiles C.
+//! No feature compiles C.
 //!
 //! # Safety model
 //! * Constructors accept any numbers: overflow is a [`TypeError`].
 //! * [`Packer`] and [`Unpacker`] check all bounds against the slice before the first byte.
-//! * The raw functions ([`Datatype::pack`], [`Datatype::unpack`], [`Datatype::validate`]) access only bytes inside
-//!   [`Datatype::byte_bounds`]; layouts may overlap themselves.
-//! * Packed input is not trusted: any bytes can be unpacked, and [`Datatype::validate`] replaces invalid `bool`s and
-//!   `char`s.
+//! * The raw functions, such as [`Datatype::pack`], access only bytes inside [`Datatype::byte_bounds`] and packed
+//!   bytes; layouts may overlap themselves.
+//! * Any packed bytes can be unpacked; [`Datatype::validate`] then replaces invalid `bool`s and `char`s.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -69,7 +57,7 @@ mod iov;
 mod kernels;
 mod made_of;
 #[cfg(feature = "ndarray")]
-#[allow(unsafe_code)] // Elements of views seen as bytes.
+#[allow(unsafe_code)] // Views as bytes.
 mod ndarray;
 mod node;
 mod normalise;
@@ -97,7 +85,6 @@ mod validate;
 /// The structure must be `#[repr(C)]` (also `packed` or `align`) or `#[repr(transparent)]`, and `Copy`. Do not derive
 /// it for a structure with invariants between its fields: each field may receive any value.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Datatype, Packer};
 ///
@@ -131,7 +118,7 @@ mod validate;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// union Either { a: u32, b: f32 }
 /// ```
-/// References and structures with a lifetime have none, either:
+/// References and structures with a lifetime parameter have none, either:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]

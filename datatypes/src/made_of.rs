@@ -9,9 +9,8 @@ impl Datatype {
     /// from the origin. In a slice of elements they then contain whole elements only.
     ///
     /// The answer depends on how the type was built: from `element`, or from a type that was built in the same way. A
-    /// type with the same bytes that was built differently is rejected.
+    /// type with the same bytes that was built differently is rejected. An empty type is accepted.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// #[repr(C)]
@@ -35,7 +34,7 @@ impl Datatype {
 struct MadeOf<'a> {
     element: &'a Datatype,
     step: i64,
-    /// Types already known to be made of `element`, because a type can be a part of others many times.
+    /// Types known to be made of `element`. A type can be a part of others many times.
     cache: HashSet<*const Node>,
 }
 
@@ -88,7 +87,8 @@ impl MadeOf<'_> {
     }
 }
 
-/// Returns whether two types were built alike. Knows only the constructors that Rust types use; false for others.
+/// Returns whether two types were built alike. Of different nodes, it compares only the constructors that derived types
+/// and arrays use, and returns false for others.
 fn is_same(one: &Datatype, other: &Datatype) -> bool {
     if std::ptr::eq(one.node(), other.node()) {
         return true;

@@ -8,7 +8,7 @@ impl Datatype {
     /// element, at `view.as_ptr()`.
     ///
     /// # Errors
-    /// [`TypeError`] if the view repeats elements, by strides of 0, so often that the size overflows.
+    /// [`TypeError`] if the view repeats elements so often that the size overflows, or if `T` is nested too deeply.
     ///
     /// # Examples
     /// ```
@@ -29,8 +29,8 @@ impl Datatype {
         if view.is_empty() {
             return datatype.contiguous(0);
         }
-        // The stride of a dimension with one element is arbitrary. Fewer than 64 dimensions have more, because the number
-        // of elements fits an `isize`. So the type does not exceed the maximum depth.
+        // The stride of a dimension with one element is arbitrary. Fewer than 64 dimensions have more, because the
+        // number of elements fits an `isize`, so the depth stays small.
         let taken = view.shape().iter().zip(view.strides()).filter(|(count, _)| **count > 1);
         for (&count, &stride) in taken.rev() {
             datatype = datatype.hvector(count, 1, (stride as i64).wrapping_mul(size_of::<T>() as i64))?;

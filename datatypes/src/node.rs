@@ -28,7 +28,7 @@ impl PrimitiveSet {
 ///
 /// # Invariants
 /// 1. `size <= isize::MAX`, and `element_count <= size`.
-/// 2. `plan` has exactly the bytes of the type map, in its order, all inside `extent.touched()`.
+/// 2. `plan` has exactly the bytes of the type map, in its order, all inside `extent.byte_range()`.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) envelope: TypeEnvelope,
@@ -59,7 +59,6 @@ impl Node {
 /// A datatype is an immutable value, cheap to clone, `Send` and `Sync`. It needs no `MPI_Type_commit`, and is
 /// freed with its last clone.
 ///
-/// # Examples
 /// A column of a 3 × 4 matrix in row-major order:
 /// ```
 /// use mpj_datatypes::{Datatype, Run};
@@ -77,17 +76,15 @@ impl Node {
 #[derive(Clone)]
 pub struct Datatype(Handle);
 
-/// Most calls use primitives: cloning one accesses no shared counter, and its properties need no [`Node`].
-///
-/// The primitive is a reference, so that both variants are a tag and a pointer. A single byte would be stored in parts,
-/// and reading the parts as whole words would stall.
+/// Cloning a primitive accesses no shared counter. It is a reference, so that both variants are a tag and a pointer: a
+/// single byte would be stored in parts, and reading them as whole words would stall.
 #[derive(Clone)]
 enum Handle {
     Primitive(&'static Primitive),
     Shared(Arc<Node>),
 }
 
-/// Nodes of the primitives, for constructors and for code that handles all types alike.
+/// The nodes of the primitives, for code that handles all types alike.
 static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
         envelope: TypeEnvelope::Primitive(p),
@@ -105,7 +102,7 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     })
 });
 
-/// Not inlined: almost all packed types are derived, and the initialisation of the table would slow them down.
+/// Not inlined, so that the initialisation of the table stays out of the callers.
 #[inline(never)]
 fn of_primitive(primitive: Primitive) -> &'static Node {
     &PRIMITIVES[primitive as usize - 1]
@@ -120,7 +117,6 @@ impl Datatype {
 
     /// Returns the datatype of a Rust type.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// assert_eq!(Datatype::of::<[f32; 3]>().size(), 12);
@@ -176,8 +172,8 @@ impl Datatype {
         self.node().extent.lb()
     }
 
-    /// Returns the extent in bytes: the distance of contiguous items. It may be negative, or smaller than the bytes of
-    /// an item (MPI 4.1 §5.1.7).
+    /// Returns the extent in bytes: the distance between contiguous items. It may be negative, or smaller than the
+    /// range of bytes of an item (MPI 4.1 §5.1.7).
     #[inline]
     pub fn extent(&self) -> i64 {
         match &self.0 {
@@ -236,7 +232,6 @@ impl Datatype {
     /// Returns the length in bytes of the blocks of an item if the type is a nest of loops or a list of equal blocks.
     /// Returns `None` for other types, such as lists of structures.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// # fn main() -> Result<(), mpj_datatypes::TypeError> {
@@ -266,7 +261,7 @@ impl Datatype {
     /// bytes.
     ///
     /// # Errors
-    /// [`TypeError`] if a bound does not fit an `i64`.
+    /// [`TypeError`] if `count`, a bound or the difference of the bounds does not fit an `i64`.
     ///
     /// # Examples
     /// ```
@@ -322,7 +317,7 @@ impl From<&Datatype> for Datatype {
 }
 
 impl fmt::Debug for Datatype {
-    /// Without the inner types, because shared parts could be printed so often that the text exceeds memory.
+    /// Without the inner types: shared parts would be printed again and again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
         if let TypeEnvelope::Primitive(primitive) = node.envelope {

@@ -1,5 +1,5 @@
-//! From constructors to the canonical plan: merges adjacent pieces, joins loops of continuing strides, and drops unit
-//! loops, so that equal layouts usually have equal plans. The order of packed bytes never changes.
+//! From constructors to the canonical plan: merges adjacent pieces, joins loops that continue each other, and drops
+//! loops of one step, so that equal layouts usually have equal plans. The order of packed bytes never changes.
 
 use crate::kernels;
 use crate::plan::{
@@ -29,8 +29,7 @@ pub(crate) fn repeat_nested(plan: &Plan, mut levels: &[Loop]) -> Plan {
     plan
 }
 
-/// Adds the first of `levels` to the loops of a strided plan, while there are free levels, and removes them from
-/// `levels`. Returns other plans unchanged.
+/// Moves loops from `levels` to a strided plan, as far as it can hold them. Returns other plans unchanged.
 fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     let Body::Strided(strided) = &plan.body else { return plan.clone() };
     let Strided { mut block, mut depth, levels: mut nest, .. } = *strided;
@@ -38,7 +37,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     while let [level, outer @ ..] = *levels {
         if level.count == 1 {
         } else if depth == 0 && i64::try_from(block) == Ok(level.stride) {
-            // The repetitions are contiguous: a longer block, or, in the next branch, more steps of the outermost loop.
+            // The repetitions are contiguous: a longer block. Next branch: more steps of the outermost loop.
             block *= level.count;
         } else if depth > 0 && extends_loop(nest[0], level.stride) {
             nest[0].count *= level.count;
@@ -93,10 +92,10 @@ fn make_repeat(plan: &Plan, level: Loop) -> Plan {
 
 #[derive(Debug)]
 pub(crate) struct PlanBuilder {
-    /// The only piece so far, if it is a plan, as in most types.
+    /// The only piece so far, if it was pushed as a plan.
     single: Option<Plan>,
     parts: Vec<Plan>,
-    /// Runs since the last completed piece. None is empty, and none continues the previous one.
+    /// Runs since the last completed part. No run is empty, and no run continues the previous one.
     runs: Vec<(i64, usize)>,
 }
 
@@ -105,7 +104,6 @@ impl PlanBuilder {
         PlanBuilder { single: None, parts: Vec::new(), runs: Vec::new() }
     }
 
-    /// Appends a run, merged with the previous one if that is adjacent.
     pub(crate) fn push_run(&mut self, offset: i64, len: usize) {
         if len == 0 {
             return;
@@ -236,7 +234,7 @@ impl PlanBuilder {
             None => run_list_plan(&runs),
         };
         match self.parts.last_mut() {
-            Some(last) if follows(last, &plan) => *last = extend_loop(last, &plan),
+            Some(last) if continues_loop(last, &plan) => *last = extend_loop(last, &plan),
             _ => self.parts.push(plan),
         }
     }
@@ -259,8 +257,7 @@ impl PlanBuilder {
     }
 }
 
-/// Returns whether `next` continues the steps of the loop `last`.
-fn follows(last: &Plan, next: &Plan) -> bool {
+fn continues_loop(last: &Plan, next: &Plan) -> bool {
     let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return false };
     let Loop { count, stride } = a.levels[0];
     let end = (count as i64).checked_mul(stride).and_then(|span| last.offset.checked_add(span));
@@ -275,7 +272,6 @@ fn extend_loop(last: &Plan, next: &Plan) -> Plan {
     Plan::new(last.offset, last.size + next.size, Body::Strided(Strided::new(a.block, &[level])))
 }
 
-/// Makes a plan of irregular runs, with offsets from the lowest.
 fn run_list_plan(runs: &[(i64, usize)]) -> Plan {
     let (mut low, mut high) = (i64::MAX, i64::MIN);
     for &(offset, n) in runs {
@@ -299,7 +295,6 @@ fn run_list_plan(runs: &[(i64, usize)]) -> Plan {
     Plan::new(low, len * count, Body::Blocks(Arc::new(list)))
 }
 
-/// Makes a plan of the piece at irregular places, with offsets from the lowest.
 fn item_list_plan(piece: &Plan, places: &[i64]) -> Plan {
     let (low, high) =
         places.iter().fold((i64::MAX, i64::MIN), |(low, high), &at| (low.min(at), high.max(at)));
@@ -321,8 +316,8 @@ fn places_stride(places: &[i64]) -> Option<i64> {
     places.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(stride)).then_some(stride)
 }
 
-/// Returns the length and number of equal blocks into which runs can be split, if there are at most a quarter more
-/// blocks than runs. In a list of random elements few are adjacent, and a length per run would slow down every copy.
+/// Returns the length and number of equal blocks into which runs can be split, if that makes at most a quarter more
+/// blocks than runs. A list of random elements has few runs of several elements, and equal blocks are copied faster.
 fn split_into_blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     let len = runs.iter().map(|&(_, len)| len).min()?;
     let mut more = 0usize;
@@ -335,7 +330,6 @@ fn split_into_blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     (more <= runs.len() / 4).then_some((len, runs.len() + more))
 }
 
-/// Returns the distance of runs of equal length if it is constant; 0 for one run.
 fn runs_stride(runs: &[(i64, usize)]) -> Option<i64> {
     let (first, len) = runs[0];
     let Some(second) = runs.get(1) else { return Some(0) };

@@ -4,21 +4,22 @@ use crate::plan::{Body, Loop, MAX_LOOPS, Plan, Strided};
 use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+/// Steps of a search through nested loops.
 const MAX_SEARCH_STEPS: usize = 1 << 16;
-/// Number of pieces that may be sorted if no cheaper test decides. For types with long lists the number is
-/// [`BUDGET_FACTOR`] times that of the listed pieces, so that the cost is proportional to the type's description.
+/// Pieces that may be sorted if no cheaper test decides. For types with long lists it is [`BUDGET_FACTOR`] times the
+/// number of listed pieces, so that the cost is proportional to the type's description.
 const MIN_PIECES: usize = 1 << 16;
 const BUDGET_FACTOR: usize = 8;
 
+/// The largest number of items for which a check has succeeded.
 #[derive(Debug, Default)]
 pub(crate) struct DisjointUpTo(AtomicUsize);
 
 impl Datatype {
     /// Checks that `count` items contain no byte twice, because its value after a receive would be undefined.
     ///
-    /// The check is exact for one item with a list of any length. For other types it is exact unless the search takes
-    /// more than a bounded number of steps. Then it reports no overlap: receiving into such a type is safe, and the last
-    /// write wins. A success is cached.
+    /// The check is exact unless it needs more than a bounded number of steps. Then it reports no overlap: receiving
+    /// into such a type is safe, and the last write wins. A success is cached.
     ///
     /// # Errors
     /// [`OverlapError`] with a byte that is contained twice.
@@ -43,7 +44,6 @@ impl Datatype {
 
     #[cold]
     fn search_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        // Types that exceed memory are rejected elsewhere.
         if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
             let pieces = listed_pieces(&plan).saturating_mul(BUDGET_FACTOR).max(MIN_PIECES);
@@ -126,7 +126,7 @@ fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), Overl
     }
 }
 
-/// Sorts and compares all pieces if the budget suffices.
+/// Does nothing if the budget does not suffice.
 fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs, because a run may consist of any number of pieces.
@@ -148,11 +148,11 @@ struct StridedPiece {
     count: usize,
 }
 
-/// Decides for loops side by side of one stride, such as real and imaginary parts, or columns. If their pieces have
+/// Decides for interleaved loops of one stride, such as real and imaginary parts, or columns. If their pieces have
 /// disjoint residues, no number of steps leads from one into another. Returns `None` if it cannot decide.
 fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
-    let mut lanes = Vec::new();
+    let mut pieces = Vec::new();
     let parts = match &plan.body {
         Body::Sequence(sequence) => &sequence.parts[..],
         _ => core::slice::from_ref(plan),
@@ -170,21 +170,21 @@ fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Optio
         }
         // The lowest round of a loop that goes backwards is its last.
         let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
-        for piece in crate::iov::pieces(&round, lowest) {
-            if lanes.len() == budget.pieces || piece.len as u64 > length {
+        for run in crate::iov::pieces(&round, lowest) {
+            if pieces.len() == budget.pieces || run.len as u64 > length {
                 return None;
             }
-            let residue = i128::from(piece.offset).rem_euclid(length.into()) as u64;
-            lanes.push(StridedPiece { residue, start: piece.offset, len: piece.len, count });
+            let residue = i128::from(run.offset).rem_euclid(length.into()) as u64;
+            pieces.push(StridedPiece { residue, start: run.offset, len: run.len, count });
         }
     }
-    lanes.sort_unstable_by_key(|lane| (lane.residue, lane.start));
-    let (distance, first, last) = (distance?, *lanes.first()?, *lanes.last()?);
-    if lanes.len() == 1 {
+    pieces.sort_unstable_by_key(|piece| (piece.residue, piece.start));
+    let (distance, first, last) = (distance?, *pieces.first()?, *pieces.last()?);
+    if pieces.len() == 1 {
         return Some(Ok(()));
     }
     let wrapped = (last, StridedPiece { residue: first.residue + distance, ..first });
-    let next = lanes.windows(2).map(|pair| (pair[0], pair[1]));
+    let next = pieces.windows(2).map(|pair| (pair[0], pair[1]));
     let mut close =
         next.chain([wrapped]).filter(|(one, other)| one.residue + one.len as u64 > other.residue).peekable();
     if close.peek().is_none() {
@@ -206,7 +206,7 @@ fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
         if !touch || !taken {
             return None;
         }
-        let start = |lane: StridedPiece, steps: i128| i128::from(lane.start) + steps.max(0) * distance;
+        let start = |piece: StridedPiece, steps: i128| i128::from(piece.start) + steps.max(0) * distance;
         i64::try_from(start(one, steps).max(start(other, -steps))).ok()
     })
 }
@@ -268,7 +268,6 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
     let mut order: [usize; MAX_LOOPS] = core::array::from_fn(|i| i);
     order[..strided.depth].sort_unstable_by_key(|i| loops[*i].0);
     let order = &order[..strided.depth];
-    // The distance covered by the inner loops and the block.
     let mut reach = strided.block as i128;
     let nested = order.iter().all(|i| {
         let (stride, count) = loops[*i];
@@ -308,9 +307,8 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
 /// Searches for steps that lead less than a block away, from the longest stride to the shortest.
 struct StrideSearch<'a> {
     loops: [(i128, i128); MAX_LOOPS],
-    /// Indices of the loops, the shortest stride first.
+    /// The shortest stride first.
     order: &'a [usize],
-    /// Maximum distance of an overlap.
     reach: i128,
     budget: usize,
     taken: [i64; MAX_LOOPS],

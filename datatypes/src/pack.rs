@@ -9,8 +9,8 @@ use core::mem::MaybeUninit;
 use std::borrow::Cow;
 
 impl Datatype {
-    /// Packs bytes of `count` items, from packed position `position` on, into `out`, as far as they fit, and returns
-    /// their number. It may stop and resume at any byte, even inside a primitive.
+    /// Packs `count` items from packed position `position` on into `out`, as far as they fit. Returns the number of
+    /// bytes. A call may start and end at any byte, even inside a primitive.
     ///
     /// # Safety
     /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `src + low .. src + high` that
@@ -54,7 +54,6 @@ impl Datatype {
 
 /// Packs a slice in portions.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Datatype, Packer};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -79,7 +78,7 @@ impl Datatype {
 /// drop(packer);
 /// ```
 pub struct Packer<'a> {
-    /// Invariant: the bytes of its items are initialised, and borrowed for `'a`. (Not the bytes between.)
+    /// Invariant: the bytes of its items (not those between) are initialised, and borrowed for `'a`.
     pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a [u8]>,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Loop {
 /// Blocks of `block` bytes in nested loops.
 ///
 /// # Invariants
-/// 1. `block > 0`, `depth <= LEVELS`, and the counts of the first `depth` levels are at least 2.
+/// 1. `block > 0`, `depth <= MAX_LOOPS`, and the counts of the first `depth` levels are at least 2.
 /// 2. `levels[..depth]` are ordered from the outermost to the innermost; the rest are `count: 1, stride: 0`.
 /// 3. `tiles` are the kernels (pack, unpack) for these blocks and loops.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    /// Makes blocks in loops, the outermost first, at most `LEVELS`.
+    /// At most `MAX_LOOPS` loops, the outermost first.
     pub(crate) fn new(block: usize, nest: &[Loop]) -> Strided {
         let mut levels = [Loop { count: 1, stride: 0 }; MAX_LOOPS];
         levels[..nest.len()].copy_from_slice(nest);
@@ -118,7 +118,7 @@ impl Offsets {
 ///
 /// # Invariants
 /// 1. There is at least one offset, and `body` is not empty.
-/// 2. `pieces` are the runs of `body` in order, or empty if there are more than [`PIECES`].
+/// 2. `pieces` are the runs of `body` in order, or empty if there are more than [`MAX_PIECES`].
 #[derive(Debug)]
 pub(crate) struct ItemList {
     pub(crate) offsets: Offsets,
@@ -126,7 +126,7 @@ pub(crate) struct ItemList {
     pub(crate) pieces: Box<[(i64, usize)]>,
 }
 
-/// Maximum number of runs of an item that a kernel handles without calling another.
+/// Maximum number of runs of an item that the kernel of a list copies itself.
 pub(crate) const MAX_PIECES: usize = 16;
 
 /// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
@@ -203,8 +203,8 @@ impl Plan {
         if len == 0 { Plan::empty() } else { Plan::new(offset, len, Body::Strided(Strided::new(len, &[]))) }
     }
 
-    /// Returns the plan moved by `by` bytes. Offsets wrap: their sum for a byte of the type is in range, but a single
-    /// offset might be out of range.
+    /// Returns the plan moved by `by` bytes. Offsets wrap: the sum of all offsets of a byte is in range, but a partial
+    /// sum might not be.
     pub(crate) fn shifted(mut self, by: i64) -> Plan {
         self.offset = self.offset.wrapping_add(by);
         self
@@ -226,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of blocks or runs of the plan, or `None` for bodies made of plans.
+    /// `None` for bodies made of plans.
     pub(crate) fn blocks(&self) -> Option<usize> {
         match &self.body {
             Body::Empty => Some(0),

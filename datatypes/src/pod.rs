@@ -4,11 +4,10 @@ use crate::{Datatype, Equivalent, Primitive, Receivable};
 
 /// A [`bytemuck::Pod`] type of another crate as an element, such as a vector of `glam`.
 ///
-/// It is sent as [`Primitive::Byte`]s. A rank of the other byte order does not swap them, and a receive of any other
-/// `PodElement` type of the same length accepts them. For your own structures use
-/// [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the fields and allows a `PodElement` as a field.
+/// It is sent as [`Primitive::Byte`]s, which are never swapped, and which a receive of any other `PodElement` of the
+/// same length accepts. For your own structures use [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the
+/// fields and allows a `PodElement` as a field.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Packer, PodElement};
 ///
@@ -51,8 +50,6 @@ impl<T: bytemuck::Pod> PodElement<T> {
 unsafe impl<T: bytemuck::Pod> Equivalent for PodElement<T> {
     const PRIMITIVE: Option<Primitive> = None;
 
-    /// # Panics
-    /// Never: the size of a Rust type always fits.
     fn datatype() -> Datatype {
         match Datatype::primitive(Primitive::Byte).contiguous(size_of::<T>()) {
             Ok(datatype) => datatype,

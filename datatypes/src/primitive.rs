@@ -4,7 +4,6 @@
 ///
 /// The discriminants never change: they are part of the [`Signature`](crate::Signature) that two ranks compare.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::Primitive;
 /// assert_eq!(Primitive::F64.size(), 8);
@@ -86,7 +85,7 @@ impl Primitive {
         }
     }
 
-    /// Returns the name of the Rust type, or `byte` or `packed`.
+    /// Returns the name in lower case: that of the Rust type, `byte` or `packed`.
     pub const fn name(self) -> &'static str {
         match self {
             Primitive::Byte => "byte",
@@ -129,7 +128,7 @@ impl Primitive {
         }
     }
 
-    /// Returns the width in bytes that a change of the byte order reverses: that of a part for complex numbers.
+    /// Returns the number of bytes that a change of the byte order reverses: for complex numbers, those of one part.
     pub const fn swap_width(self) -> usize {
         match self {
             Primitive::Complex32 | Primitive::Complex64 => self.size() / 2,

@@ -13,7 +13,6 @@ const BASE: u64 = 0x0e3d_6d5a_91b7_4c2b;
 /// Two layouts match if their signatures are equal, however they were built. A signature detects mistakes; memory
 /// safety never depends on it.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Primitive, Signature};
 /// let f = Signature::of(Primitive::F64);

@@ -3,7 +3,7 @@
 use crate::{Datatype, Equivalent, OutOfRangeError, Receivable, extent};
 use core::mem::MaybeUninit;
 
-/// Checks that `count` items at byte `origin` are inside a slice of `available` bytes, and returns their packed size.
+/// Returns the packed size of the items.
 #[inline]
 pub(crate) fn check(
     datatype: &Datatype,
@@ -11,7 +11,7 @@ pub(crate) fn check(
     count: usize,
     available: usize,
 ) -> Result<usize, OutOfRangeError> {
-    // Bounds beyond 64 bits and packed sizes above isize::MAX exceed every slice.
+    // The error for bounds beyond 64 bits, and for packed sizes above isize::MAX.
     let everything = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin, available };
     let node = datatype.node();
     let (lowest, highest) = extent::bounds(&node.extent, count).map_err(|_| everything)?;
@@ -24,7 +24,7 @@ pub(crate) fn check(
     Ok(total)
 }
 
-/// Returns the bytes of a slice, padding included.
+/// Returns the bytes of a slice, including padding.
 pub(crate) fn view<T: Equivalent>(slice: &[T]) -> &[MaybeUninit<u8>] {
     // SAFETY: the same memory and lifetime; a MaybeUninit<u8> may be read at any address and need not be
     // initialised; T is `Copy`, so it has no interior mutability.

@@ -56,7 +56,6 @@ impl Packer<'_> {
     /// Copies the next packed bytes directly to the layout of `into`, up to the end of the shorter side. Returns their
     /// number.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::{Datatype, Packer, Unpacker};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,8 +73,8 @@ impl Packer<'_> {
         if len == 0 {
             return 0;
         }
-        // SAFETY: the invariants of the cursors: one borrows the bytes of its items shared and the other exclusively, so
-        // the two sides do not overlap; both have `len` bytes left.
+        // SAFETY: the invariants of the cursors: one borrows the bytes of its items shared and the other exclusively,
+        // so the two sides do not overlap; both have `len` bytes left.
         unsafe { kernels::transpack(self.cursor.side(), into.cursor.side(), len) };
         self.cursor.skip(len);
         into.cursor.skip(len);

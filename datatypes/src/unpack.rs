@@ -9,8 +9,8 @@ use core::mem::MaybeUninit;
 use std::borrow::Cow;
 
 impl Datatype {
-    /// Unpacks `input`, packed bytes of `count` items from `position` on, and returns the number of bytes used: all, or
-    /// those up to the end of the last item. If pieces overlap, the last write wins (MPI 4.1 §5.1.11: erroneous).
+    /// Unpacks `input` as the packed bytes of `count` items from `position` on, up to the end of the last item. Returns
+    /// the number of bytes used. If pieces overlap, which MPI 4.1 §5.1.11 calls erroneous, the last write wins.
     ///
     /// # Safety
     /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that
@@ -31,7 +31,6 @@ impl Datatype {
 
 /// Unpacks into a slice in portions, as bytes arrive.
 ///
-/// # Examples
 /// ```
 /// use mpj_datatypes::{Datatype, Unpacker};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

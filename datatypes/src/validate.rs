@@ -8,7 +8,7 @@ impl Datatype {
     /// after them. Replaces invalid ones by `false` and `'\0'`, and reports the first.
     ///
     /// # Errors
-    /// [`InvalidValueError`]: the first invalid element in pack order. All are replaced, so safe code may read the memory.
+    /// [`InvalidValueError`]: the first invalid element in pack order. All invalid elements are replaced.
     ///
     /// # Safety
     /// As for [`Datatype::unpack`], and every byte of the elements to check is initialised.

@@ -1,4 +1,5 @@
-//! Measures a device between two threads: half round trips by size, and the one-way rate of messages of 8 bytes.
+//! Measures `smdev` or `niodev` between two threads: half round trips by size, and the one-way rate of messages of 8
+//! bytes.
 //!
 //! `cargo run --release -p mpj-devices --example loopback -- niodev`
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -69,16 +70,16 @@ fn measure(me: &Rank, rank: u32) {
         }
     }
     let mut bytes = [0u8; 8];
-    const MANY: u32 = 200_000;
+    const MESSAGES: u32 = 200_000;
     let start = Instant::now();
-    for _ in 0..MANY {
+    for _ in 0..MESSAGES {
         if rank == 0 { me.send(&bytes) } else { me.recv(&mut bytes) }
     }
     if rank == 0 {
         me.recv(&mut bytes);
         println!(
             "one way, 8 B: {:.2} million a second",
-            f64::from(MANY) / start.elapsed().as_secs_f64() / 1e6
+            f64::from(MESSAGES) / start.elapsed().as_secs_f64() / 1e6
         );
     } else {
         me.send(&bytes);

@@ -5,8 +5,8 @@
 //! the locks between a send and its receive are *biased* to one thread, the one that opened the engine. That thread
 //! sets a flag in the lock, and then checks that it still owns the bias. When another thread first needs a lock, it
 //! revokes the bias, makes all threads of the process execute a full fence (`membarrier`), and then reads the flag. So
-//! at least one of the two threads sees the other's write. From then on every thread, including the former owner, takes
-//! a real lock. If the system does not support `membarrier`, the locks are never biased.
+//! at least one of the two threads sees the other's write. From then on every thread takes a real lock. If the system
+//! does not support `membarrier`, or under the thread sanitizer, the locks are never biased.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -23,7 +23,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::{self, thread_local};
 
-/// The owner of the locks of one engine.
+/// The thread to which the locks of one engine are biased, if any.
 #[derive(Debug)]
 pub struct Bias {
     /// The number of the thread to which the locks are biased, [`REVOKING`] or [`SHARED`].
@@ -35,7 +35,7 @@ pub struct Bias {
 const SHARED: u64 = 0;
 /// A thread is revoking the bias; the former owner might not have noticed it yet.
 const REVOKING: u64 = 1;
-/// A time much longer than a store stays in the store buffer of any processor.
+/// A time much longer than a store stays in a processor's store buffer.
 const STORE_BUFFER_DRAIN: Duration = Duration::from_millis(1);
 const FIRST_THREAD: u64 = 2;
 
@@ -61,7 +61,7 @@ fn number_this_thread() -> u64 {
 }
 
 impl Bias {
-    /// Creates a bias to this thread, or to no thread if the system does not support the fence.
+    /// Creates a bias to this thread, or to no thread if locks cannot be biased here.
     pub fn new() -> Arc<Self> {
         let is_supported = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
         let owner = if is_supported { this_thread() } else { SHARED };

@@ -1,7 +1,7 @@
 //! The caller's description of a buffer: address, number and type of items, and kind of memory.
 //!
-//! All interfaces of the library pass this description down to the engine. A `Buf` is safe to create with any address.
-//! The code that creates a [`Source`](crate::Source) or a [`Target`](crate::Target) from it promises that it is valid.
+//! A `Buf` is safe to create with any address. The code that creates a [`Source`](crate::Source) or a
+//! [`Target`](crate::Target) from it promises that it is valid.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -161,7 +161,8 @@ impl Buf {
         Buf { base: std::ptr::null_mut(), count: 0, datatype, origin: Origin::Memory }
     }
 
-    /// Returns the address to which the displacements of the first item are relative; meaningless for a chain.
+    /// Returns the address to which the displacements of the first item are relative; meaningless for a chain and for
+    /// an in-place buffer.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
@@ -204,8 +205,7 @@ impl Buf {
         // SAFETY: the caller's promise.
         let region = unsafe { region.as_ref() };
         let (first, end) = self.datatype.byte_bounds(self.count).ok()?;
-        // Memory that extends beyond the region is registered on its own. Addresses and bounds are far from the limits
-        // of an `i128`.
+        // Addresses and bounds are far from the limits of an `i128`.
         let [base, start] = [self.base.addr(), region.base.addr().get()].map(|addr| addr as i128);
         let is_inside =
             base + i128::from(first) >= start && base + i128::from(end) <= start + region.len as i128;
@@ -303,8 +303,8 @@ impl From<&[u8]> for ChainSegment {
 #[derive(Clone)]
 pub struct Chain(Box<ChainLinks>);
 
-/// It is boxed because every call moves descriptions and few of them are chains. It is not reference-counted, because
-/// each send would then need a locked instruction. The inline storage is enough for a buffer of few blocks.
+/// It is boxed because descriptions are moved often and few of them are chains. It is not reference-counted, because a
+/// send of a chain would then need a locked instruction.
 type ChainLinks = SmallVec<[ChainLink; 8]>;
 
 /// A segment, and the end of its bytes within the chain, for a binary search by position.
@@ -349,7 +349,7 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// The segments of a range of a chain, none of them empty.
+/// An iterator over the segments of a range of a chain. No segment is empty.
 #[derive(Clone)]
 pub(crate) struct ChainRange<'a> {
     links: &'a [ChainLink],

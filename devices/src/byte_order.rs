@@ -6,7 +6,6 @@ use crate::device::PeerId;
 /// Whether this rank stores the most significant byte of a number first.
 pub(crate) const IS_BIG_ENDIAN: bool = cfg!(target_endian = "big");
 
-/// Returns the name of a byte order.
 pub(crate) fn name(is_big_endian: bool) -> &'static str {
     if is_big_endian { "big-endian" } else { "little-endian" }
 }

@@ -31,11 +31,11 @@ pub enum Started {
     Pending(Completion),
 }
 
-/// The cell between the two handles. It has a cache line of its own, as different cores use the handles.
+/// The cell between the two handles. It shares no cache line with other data, because other cores may use those.
 ///
 /// # Invariants
 /// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The drop of the
-///    [`Completion`] then recycles the node. If it is dropped before that, the node goes to the list [`DETACHED`].
+///    [`Completion`] then recycles the node. A completion that is dropped earlier adds the node to [`DETACHED`].
 /// 2. `outcome` is written before `is_complete` is set, and read only after `is_complete` was seen to be set.
 /// 3. `target` is initialised as long as the [`RecvCompleter`] of the node exists. Nothing else uses it.
 #[repr(align(64))]
@@ -50,11 +50,11 @@ unsafe impl Send for Node {}
 // SAFETY: as above; after the completion the outcome is only read.
 unsafe impl Sync for Node {}
 
-const MAX_SPARES: usize = 256;
+const NODE_CACHE_MAX: usize = 256;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "handles point to them: they stay where they are")]
-    static SPARES: RefCell<Vec<Box<Node>>> = const { RefCell::new(Vec::new()) };
+    static NODE_CACHE: RefCell<Vec<Box<Node>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Node {
@@ -66,8 +66,8 @@ impl Node {
 
     #[inline]
     fn alloc() -> NonNull<Node> {
-        let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
-        NonNull::from(Box::leak(spare.unwrap_or_else(Node::new)))
+        let cached = NODE_CACHE.try_with(|cache| cache.borrow_mut().pop()).ok().flatten();
+        NonNull::from(Box::leak(cached.unwrap_or_else(Node::new)))
     }
 
     #[cold]
@@ -84,7 +84,7 @@ impl Node {
         self.outcome.with_mut(|outcome| unsafe { outcome.cast::<Outcome>().drop_in_place() });
     }
 
-    /// Puts a node that its last owner no longer needs into the thread's cache, or frees it.
+    /// Puts a node into the thread's cache, or frees it.
     ///
     /// # Safety
     /// Nothing else uses it, and its outcome is dropped.
@@ -92,10 +92,10 @@ impl Node {
         // SAFETY: it was leaked by `alloc`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
         node.is_complete = AtomicBool::new(false);
-        let _ = SPARES.try_with(|spares| {
-            let mut spares = spares.borrow_mut();
-            if spares.len() < MAX_SPARES {
-                spares.push(node);
+        let _ = NODE_CACHE.try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            if cache.len() < NODE_CACHE_MAX {
+                cache.push(node);
             }
         });
     }
@@ -109,8 +109,8 @@ unsafe impl Send for Completion {}
 // SAFETY: as above.
 unsafe impl Sync for Completion {}
 
-/// The handle that completes an operation, exactly once. If it is dropped instead, the operation fails with
-/// [`Fault::Cancelled`], so that no thread waits for ever.
+/// The handle that completes an operation, exactly once. Dropping it fails the operation with [`Fault::Cancelled`], so
+/// that no thread waits for ever.
 pub(crate) struct Completer(NonNull<Node>);
 
 // SAFETY: `Node` is `Send` and `Sync`.
@@ -118,7 +118,6 @@ unsafe impl Send for Completer {}
 // SAFETY: as above.
 unsafe impl Sync for Completer {}
 
-/// Creates the two handles of a new operation.
 #[inline]
 pub(crate) fn pair() -> (Completer, Completion) {
     let node = Node::alloc();
@@ -173,17 +172,17 @@ impl Drop for Completion {
     }
 }
 
-/// The node of a pending operation whose [`Completion`] was dropped.
 struct Detached(NonNull<Node>);
 
 // SAFETY: `Node` is `Send`.
 unsafe impl Send for Detached {}
 
-/// Nodes whose [`Completion`] was dropped, and the length at which an addition next recycles the complete ones. So a
-/// completer need not know whether its completion still exists, which would take a locked instruction.
+/// Nodes whose [`Completion`] was dropped before the operation was complete, and the length of the list at which the
+/// next addition recycles the complete ones. With this list, a completer need not know whether its completion still
+/// exists, which would take a locked instruction.
 static DETACHED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), RECLAIM_MIN));
 
-/// The smallest length of the list at which an addition searches it.
+/// The smallest length of the list at which an addition searches it for complete nodes.
 const RECLAIM_MIN: usize = 64;
 
 #[cold]
@@ -276,7 +275,7 @@ mod tests {
     #[test]
     fn stored_outcome_is_seen() {
         let cause: Arc<str> = "a test".into();
-        for _ in 0..3 * MAX_SPARES {
+        for _ in 0..3 * NODE_CACHE_MAX {
             let (completer, completion) = pair();
             assert!(completer.is_for(&completion) && completion.outcome().is_none());
             completer.complete(dead(&cause));

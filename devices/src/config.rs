@@ -1,8 +1,8 @@
 //! Run-time parameters. Each is declared once, in the module that uses it, with its default, its range and its help
 //! text.
 //!
-//! A new parameter is a constant there and an entry in [`GROUPS`], or in the groups of a crate above this one. Hot
-//! paths do not read a [`Config`]: a component reads its values once, when it is opened.
+//! To add a parameter, declare a constant there and list it in [`GROUPS`], or in the groups of a crate above this one.
+//! Hot paths do not read a [`Config`]: a component reads its values when it is opened.
 
 mod file;
 mod parameter;
@@ -89,7 +89,7 @@ const _: () = assert!(IBV_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 /// An invalid value, variable name or configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
-    /// The text for the user, which names the invalid part and the permitted values.
+    /// The text for the user, which names the invalid part and says what is permitted or was probably meant.
     pub why: String,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The values of all parameters for one rank.
+/// The values of the parameters for one rank. A parameter that was not set has its default value.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
     set: BTreeMap<&'static str, Value>,
@@ -112,8 +112,8 @@ impl Config {
     /// from the file of [`CONFIG_FILE`].
     ///
     /// # Errors
-    /// A value outside the parameter's range; a variable with a misspelt or former name of a parameter; a file that
-    /// cannot be read or has an invalid line.
+    /// An invalid value; a variable with a misspelt or former name of a parameter; a file that cannot be read or has an
+    /// invalid line.
     pub fn from_env(parameters: &[&'static dyn Parameter]) -> Result<Self, ConfigError> {
         ParameterNames::of(parameters).check(
             "in the environment",
@@ -125,7 +125,7 @@ impl Config {
     /// Reads the parameters as [`from_env`](Self::from_env) does, from variables whose names were checked already.
     ///
     /// # Errors
-    /// A value outside the parameter's range; a file that cannot be read or has an invalid line.
+    /// An invalid value; a file that cannot be read or has an invalid line.
     pub fn from_vars(
         parameters: &[&'static dyn Parameter],
         variable: impl Fn(&str) -> Option<OsString>,
@@ -147,7 +147,7 @@ impl Config {
     /// Sets a number.
     ///
     /// # Errors
-    /// A value outside the parameter's range.
+    /// If the value is outside the parameter's range.
     pub fn set(&mut self, parameter: &Number, value: u64) -> Result<(), ConfigError> {
         let checked = parameter.check(value);
         self.store(parameter, checked, &value)
@@ -156,7 +156,7 @@ impl Config {
     /// Sets a parameter to a value that a user has written.
     ///
     /// # Errors
-    /// A value that the parameter does not accept.
+    /// If the parameter does not accept the value.
     pub fn set_text(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
         self.store(parameter, parameter.parse(text), &text)
     }

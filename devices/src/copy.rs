@@ -1,13 +1,13 @@
 //! Inlined copies of a few bytes.
 //!
-//! A message of 8 bytes is copied two or three times on its way, and each call of the platform's copy routine would
-//! delay it. A shared routine also spoils the processor's prefetcher, which uses the address of the load instruction.
-//! If consecutive messages come from different places of a large array, an inlined copy lets the prefetcher detect the
-//! stride, so that the line is in the cache when the message is sent. So all functions here are inlined at their calls.
+//! A message of 8 bytes is copied several times on its way, and each call of the platform's copy routine would delay
+//! it. A shared routine also spoils the processor's prefetcher, which uses the address of the load instruction. If
+//! consecutive messages come from different places of a large array, an inlined copy lets the prefetcher detect the
+//! stride, so that the line is in the cache when the message is sent.
 
 use std::mem::MaybeUninit;
 
-/// Copies `bytes` to `room`, which has the same length, and initialises it.
+/// Copies `bytes` to `room`, and so initialises it.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_copied_and_nothing_else() {
+    fn copies_write_exactly_their_length() {
         let from: Vec<u8> = (1..=200).collect();
         for len in (0..=200).step_by(if cfg!(miri) { 23 } else { 1 }) {
             let mut to = [MaybeUninit::new(0u8); 202];

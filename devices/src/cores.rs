@@ -25,7 +25,7 @@ pub const CORES: Number = Number {
 pub enum Bind {
     /// Each of several ranks on its share of the cores, if there are enough for all.
     Auto,
-    /// Each rank on one core.
+    /// Each rank on one logical processor.
     Core,
     /// The system places the ranks.
     None,
@@ -70,8 +70,8 @@ pub(crate) fn is_oversubscribed(config: &Config, local: u32) -> bool {
     usize::try_from(local).unwrap_or(usize::MAX) > cores
 }
 
-/// Returns the number of logical processors that this process may use at a time, which its affinity and the quota of
-/// its control group limit; 1 if the system does not report it.
+/// Returns the number of logical processors that this process may use at a time; 1 if the system does not report it. On
+/// Linux, the affinity and the quota of the control group limit it.
 fn usable() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -95,8 +95,8 @@ impl Cores {
     }
 
     /// Returns the share of each of `ranks` ranks. Shares are disjoint, as equal as possible, and consist of adjacent
-    /// cores. Returns `None` for no ranks, and if the ranks outnumber these logical processors or those that this
-    /// process may use at a time.
+    /// cores, or of adjacent logical processors if the ranks outnumber the cores. Returns `None` if `ranks` is 0, or
+    /// exceeds the number of these logical processors or of those that this process may use at a time.
     pub fn shares(&self, ranks: usize) -> Option<Vec<Cores>> {
         let single = || self.0.iter().flatten().map(|cpu| vec![*cpu]).collect();
         let parts = if ranks > self.0.len() { single() } else { self.0.clone() };
@@ -118,11 +118,11 @@ impl Cores {
         Cores(shares.into_iter().flat_map(|share| &share.0).cloned().collect())
     }
 
-    /// Binds this thread, and threads that it starts from now on, to these processors. Does not allocate, so it may be
-    /// called between fork and exec.
+    /// Binds this thread, and threads and processes that it starts from now on, to these processors. Does not allocate,
+    /// so it may be called between fork and exec.
     ///
     /// # Errors
-    /// If the system forbids it, or none of the processors exists.
+    /// If the system forbids or does not support it, or none of the processors exists.
     pub fn bind(&self) -> io::Result<()> {
         sys::run_on(self.numbers())
     }

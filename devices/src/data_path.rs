@@ -5,7 +5,7 @@ use crate::config::Choice;
 /// The path of a message's bytes: through a buffer of the library, or directly from user to user.
 ///
 /// It is a preference of one side: the sender's path concerns the copies at the sender, the receiver's those at the
-/// receiver. Every message arrives with any combination.
+/// receiver. Any combination works.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DataPath {
     /// The fastest known path for the device, the size and the layout.
@@ -14,10 +14,10 @@ pub enum DataPath {
     /// A sender packs the message into a pool block and sends the block; a receiver receives into a block and unpacks
     /// it. This is the path of mpjbuf, on every device.
     Buffered,
-    /// The message moves directly between the users' memories if the device supports it: only the device itself copies.
-    /// A device that does not support that memory behaves as with [`Auto`](DataPath::Auto). A zero-copy send of any
-    /// length completes only when its receiver has the message. Therefore ranks deadlock if they send to each other
-    /// before they receive, as they do with any message that is too long to be buffered.
+    /// The message moves directly between the users' memories, if the device supports it for this memory. Otherwise
+    /// this is the same as [`Auto`](DataPath::Auto). A zero-copy send of any length except 0 completes only when its
+    /// receiver has the message. Therefore ranks deadlock if they send to each other before they receive, as they do
+    /// with any message that is too long to be buffered.
     ZeroCopy,
 }
 

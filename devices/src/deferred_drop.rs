@@ -1,5 +1,5 @@
-//! Deferred drops: user values are dropped only when this thread holds no lock of a rank, because a drop may take a
-//! long time, wait for messages, or panic.
+//! Deferred drops: a user's value is dropped after this thread has released the locks of its rank, because a drop can
+//! take a long time, wait for messages, or panic.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -30,11 +30,11 @@ impl Drop for DeferDrops {
     }
 }
 
-/// Drops a user's value at once. If this thread defers drops, because it makes progress for its rank, the value is
-/// dropped after that. Call it for a [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
+/// Drops a user's value: at once, or later if this thread defers drops, as it does while it makes progress for its
+/// rank. Call it for a [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
 ///
-/// The panic hook reports the panic of a deferred drop. It is not propagated, because it is unrelated to the call that
-/// then runs.
+/// The panic of a deferred drop is not propagated, because it is unrelated to the call that then runs; the panic hook
+/// reports it.
 pub fn drop_deferred<T: Send + 'static>(value: T) {
     if !is_deferring() {
         return drop(value);

@@ -62,8 +62,8 @@ pub struct Caps {
     pub eager_limit: usize,
     /// The longest body of one frame in bytes, at least `eager_limit`.
     pub max_send_size: usize,
-    /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. The receiver copies the body from the sender's
-    /// memory. A get that copies within the call delays sends to that peer; [`SizeRange::max`] limits each delay.
+    /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. A get that copies within the call delays sends to
+    /// that peer; [`SizeRange::max`] limits each delay.
     pub get: Option<SizeRange>,
     /// Sizes for which [`Endpoint::put`] pays; `None` if unsupported. No protocol of the engine uses it yet.
     pub put: Option<SizeRange>,
@@ -72,8 +72,8 @@ pub struct Caps {
     /// Whether `get`, `put` and `post_zcopy` accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
     /// The smallest body in bytes for which it pays to register memory outside of a pool region for one operation;
-    /// `None` if `get`, `put` and `post_zcopy` need no local registration. A get of a shorter body, except with
-    /// [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), or of an unsupported layout uses a pool block if possible.
+    /// `None` if `get`, `put` and `post_zcopy` need no local registration. For shorter bodies and for unsupported
+    /// layouts, the engine prefers a pool block; not for short ones with [`ZeroCopy`](crate::DataPath::ZeroCopy).
     pub register_from: Option<usize>,
     /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
     pub exports: bool,
@@ -106,7 +106,7 @@ pub enum PostError {
     Broken(String),
     /// The owner has revoked the key: the bytes at the destination are undefined, and the connection still works.
     Revoked,
-    /// The device does not support this operation for this memory or key; see [`Caps`].
+    /// The device does not support this operation for this memory or key (see [`Caps`]), or the frame is too long.
     Unsupported,
 }
 
@@ -165,7 +165,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Opens the device for one rank.
     ///
     /// # Errors
-    /// If the site lacks a resource that the device needs.
+    /// If the device cannot be used, for example because the site lacks a resource.
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError>;
 }
 
@@ -206,20 +206,23 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns the priority of the device for the peer at this address, or `None` if it cannot reach that peer.
     fn affinity(&self, peer: &Address) -> Option<Affinity>;
 
-    /// Starts a connection and returns at once. [`Endpoint::post`] returns [`PostError::Again`] until the connection is
-    /// established.
+    /// Starts a connection and returns at once. Until the connection is established, [`Endpoint::post`] returns
+    /// [`PostError::Again`].
     ///
     /// # Errors
-    /// If the address is invalid, or the device has no resources for one more peer.
+    /// If the address is invalid, the peer cannot be reached or is not compatible, or the device has no resources for
+    /// it.
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError>;
 
     /// Registers memory with the device, for keys or for local access by the device.
     ///
-    /// The engine calls it for each operation that needs a registration, so a device with costly registration caches
-    /// them. For a pool block, `region` is given: the device registers the whole region once, with every kind of access
-    /// that may be needed later, and stores the result in [`Region::registrations`]. A key then names a range of it.
+    /// The engine calls it for each operation that needs a registration. For a pool block, `region` is given: a device
+    /// with costly registration registers the whole region once, with every kind of access that may be needed later,
+    /// and stores the result in [`Region::registrations`].
+    ///
     /// # Errors
-    /// If the device or the operating system reports an error. The engine then sends the message in frames.
+    /// If the device or the operating system reports an error, or does not support registration. The engine then sends
+    /// the message in frames.
     ///
     /// # Safety
     /// The memory remains valid and readable, and writable if the device or a peer is to write it, until the last copy

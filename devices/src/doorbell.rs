@@ -32,13 +32,12 @@ impl Doorbell {
     /// Creates the doorbell of a rank.
     ///
     /// # Errors
-    /// If the process cannot open another descriptor.
+    /// If the system provides no further descriptor.
     pub fn new() -> io::Result<Self> {
         Ok(Doorbell { event: EventFd::new()?, asleep: AtomicU32::new(0), light: LightFence::new() })
     }
 
-    /// Wakes the owner if it sleeps. Call it after writing the new work. It takes a few nanoseconds if the owner does
-    /// not sleep.
+    /// Wakes the owner if it sleeps. Call it after writing the new work.
     #[inline]
     pub fn ring(&self) {
         self.light.fence();
@@ -54,8 +53,8 @@ impl Doorbell {
         self.event.signal();
     }
 
-    /// Sleeps until a ring, until a descriptor of `also` becomes readable, or for `limit`. After setting the flag it
-    /// calls `ready` once, and returns without sleeping if the result is true.
+    /// Sleeps until a ring, until a descriptor of `also` becomes readable, or for `limit`; a system signal can end the
+    /// sleep early. After setting the flag it calls `ready` once, and returns without sleeping if the result is true.
     pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(1, Ordering::Relaxed);
         fence::heavy_fence();

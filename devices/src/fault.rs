@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Primitive};
 
-/// The item types of a message, for error texts.
+/// The types and the number of the items of a message, for error texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// This number of items of one primitive.
@@ -98,7 +98,7 @@ pub enum Fault {
         /// How it died.
         cause: Arc<str>,
     },
-    /// The operation was cancelled, or this rank closed before it matched.
+    /// The operation was cancelled, or this rank closed before the operation was matched.
     Cancelled,
     /// The communicator was freed, or the engine was dropped.
     Freed,

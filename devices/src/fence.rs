@@ -1,4 +1,4 @@
-//! A pair of fences, of which the rarely used one pays the cost of both. Wake-ups and biased locks use it.
+//! A pair of fences. The one on the rare side pays the cost of both.
 //!
 //! For example, a sender writes a message and then reads the receiver's sleep flag. A receiver sets its sleep flag and
 //! then polls for messages once more. At least one of the two must see the other's write, which requires a full fence
@@ -12,7 +12,7 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sys::membarrier;
 
 /// Returns whether a light fence may be a compiler fence, because [`heavy_fence`] on the other side makes all threads
-/// fence. In a model both sides use full fences.
+/// execute a full fence. In a loom model both sides use full fences.
 pub(crate) fn is_asymmetric() -> bool {
     if cfg!(loom) {
         return false;

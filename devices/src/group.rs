@@ -14,11 +14,11 @@ pub enum Group {
         /// The number of processes.
         len: u32,
     },
-    /// Any processes, for example those collected from an iterator.
+    /// Any processes in any order.
     List(Processes),
 }
 
-/// Processes in any order, and an index for lookups.
+/// A list of processes, and an index for lookups by process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processes {
     peers: Arc<[u32]>,

@@ -7,16 +7,12 @@
 //!  u8     u8     u16      i32         u64     u64     u64     u64
 //! ```
 //! All fields are little-endian. In frames of messages, `code` is the primitive of the message, or 0 if it is mixed;
-//! then `hash` and `count` are its signature. A standard eager message of one primitive has a short head, so that up to
-//! 48 bytes of body share its cache line. All other frames have a long head.
-//!
-//! Eager messages and DATA frames have a body. The body of an RTS is its [`RemoteKey`](crate::device::RemoteKey), if it
-//! has one.
+//! then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has a short head,
+//! so that up to 48 bytes of body share its cache line. All other frames have a long head.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum FrameKind {
@@ -26,8 +22,8 @@ pub(crate) enum FrameKind {
     Eager = 2,
     /// The same, as the sender's operation `op`; the receiver replies with [`FrameKind::Fin`] when it has matched.
     EagerSync = 3,
-    /// A message of `extra` bytes whose body is at the sender as operation `op`. The frame's own body, if it has one,
-    /// is the key by which the receiver may get it.
+    /// A message of `extra` bytes whose body is at the sender as operation `op`. The body of the frame, if it has one,
+    /// is the [`RemoteKey`](crate::device::RemoteKey) by which the receiver can get it.
     Rts = 4,
     /// A request for the body of `op`, as data for the receiver's operation `extra`.
     Cts = 5,
@@ -62,8 +58,8 @@ impl FrameKind {
     }
 }
 
-/// The first word of every head. It is one word, so that a copy of the head does not wait for separate stores of its
-/// parts.
+/// The first word of every head. Its parts are stored as one word, because a load of bytes that several stores have
+/// just written would wait.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(transparent)]
 pub(crate) struct ShortHead(U64);
@@ -109,7 +105,7 @@ pub(crate) struct Head {
 
 const SHORT: usize = size_of::<ShortHead>();
 const LONG: usize = size_of::<Head>();
-/// The longest body that shares a cache line with a short head. No eager limit can be set below it.
+/// The longest body that shares a cache line with a short head: the minimum of the eager limit parameters.
 pub(crate) const MAX_INLINE_BODY: usize = crate::ring::INLINE - SHORT;
 
 const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);

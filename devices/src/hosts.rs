@@ -5,8 +5,8 @@
 //!  runs   |  a   |  b  |    a    | c |     a = host 0, b = host 1, c = host 2
 //!  index   0 1 2   0 1   3 4 5 6   0       of each rank among those of its host
 //! ```
-//! The size of the map is proportional to the number of runs. Launchers place ranks in blocks, so that the map of a
-//! hundred thousand ranks has a few hundred runs. A run is found by binary search; hot paths do not use the map.
+//! The size of the map is proportional to the number of runs, which is usually far smaller than that of the ranks. A
+//! run is found by binary search; hot paths do not use the map.
 
 use std::fmt;
 use std::ops::Range;
@@ -42,19 +42,19 @@ pub struct Hosts {
 /// 1. `runs` is in order of rank, adjacent runs are on different hosts, and no run is empty: `first` is 0 in the first
 ///    run, grows from run to run, and is below `size`.
 /// 2. `by_host` contains the index of each run once, in the order of hosts and then of ranks; those of host `h` begin
-///    at `begins[h]`, and there is at least one.
+///    at `host_begins[h]`, and there is at least one.
 #[derive(PartialEq, Eq)]
 struct Map {
     size: u32,
     runs: Vec<Run>,
     by_host: Vec<u32>,
-    begins: Vec<u32>,
+    host_begins: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     host: HostId,
-    /// The first rank. The run ends where the next run begins.
+    /// The first rank. The run ends where the next run host_begins.
     first: u32,
     /// The number of ranks that its host has in earlier runs.
     before: u32,
@@ -110,7 +110,7 @@ impl Hosts {
     /// several runs; a host that was not named before has the next number.
     ///
     /// # Errors
-    /// If the runs are not a valid map. Runs from an untrusted source are safe.
+    /// If the runs are not a valid map.
     pub fn from_runs(runs: impl IntoIterator<Item = (HostId, u32)>) -> Result<Self, HostsError> {
         let mut map: Vec<Run> = Vec::new();
         let mut ranks: Vec<u32> = Vec::new();
@@ -144,7 +144,7 @@ impl Hosts {
 
     /// Returns the number of hosts.
     pub fn count(&self) -> u32 {
-        self.map.begins.len() as u32
+        self.map.host_begins.len() as u32
     }
 
     /// Returns the host of a rank, if the rank exists.
@@ -180,8 +180,8 @@ impl Map {
         // The sort is stable and keeps the order of the runs of one host.
         by_host.sort_by_key(|run| runs[*run as usize].host);
         let begin = |host: u32| by_host.partition_point(|run| runs[*run as usize].host.0 < host) as u32;
-        let begins = (0..hosts.min(runs.len()) as u32).map(begin).collect();
-        Map { size, runs, by_host, begins }
+        let host_begins = (0..hosts.min(runs.len()) as u32).map(begin).collect();
+        Map { size, runs, by_host, host_begins }
     }
 
     fn run_of(&self, rank: u32) -> Option<&Run> {
@@ -194,20 +194,20 @@ impl Map {
     }
 
     fn of(&self, host: HostId) -> &[u32] {
-        let at = |host: usize| self.begins.get(host).map_or(self.by_host.len(), |begin| *begin as usize);
+        let at = |host: usize| self.host_begins.get(host).map_or(self.by_host.len(), |begin| *begin as usize);
         let host = host.0 as usize;
         &self.by_host[at(host)..at(host.saturating_add(1))]
     }
 }
 
-/// The ranks of one host, in order. Each has an index among them.
+/// The ranks of one host, in order. The index of a rank is its position in this order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostRanks {
     map: Arc<Map>,
     host: HostId,
 }
 
-#[expect(clippy::len_without_is_empty, reason = "every host of a job has a rank")]
+#[expect(clippy::len_without_is_empty, reason = "every host of the map has a rank")]
 impl HostRanks {
     /// Returns the host.
     pub fn host(&self) -> HostId {

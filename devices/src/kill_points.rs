@@ -1,6 +1,6 @@
 //! Named points of the protocols at which a test can kill a process: `MPJ_KILL_AT=POINT:RANK:COUNT` kills the process
-//! of that rank when it reaches the point for the count-th time. They exist only in debug builds with the feature
-//! `conformance`.
+//! of that rank when it reaches the point for the count-th time. Other builds than debug builds with the feature
+//! `conformance` ignore it.
 
 /// A point at which a test kills a rank; the other ranks must handle the death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,7 +13,7 @@ pub enum KillPoint {
     EagerMatched,
     /// The RTS of a long message was sent.
     RtsSent,
-    /// An RTS has arrived, and no reply was sent.
+    /// An RTS has arrived, and no reply was sent yet.
     RtsReceived,
     /// The CTS was sent, which requests the body.
     CtsSent,

@@ -1,14 +1,13 @@
 //! Message devices, matching and protocols: the layers below `mpj`.
 //!
 //! A [`Device`] moves frames and, if it can, memory. MPI's matching, ordering and completion are implemented once above
-//! it, in the [`Engine`] of a rank. A device gets a frame's body as bytes, a chain of pieces, or a value that packs the
-//! bytes into the device's memory. Only operations on user memory name a datatype.
+//! it, in the [`Engine`] of a rank.
 //!
 //! | module or type | contents |
 //! |---|---|
 //! | [`device`] | the traits a transport implements |
 //! | [`Buf`] | a buffer as its caller describes it: pointer, count, datatype, kind of memory |
-//! | `engine` | channels, outboxes, the progress lock; eager and rendezvous messages; failures (`engine/README.md`) |
+//! | `engine` | channels, send queues, the progress lock; eager and rendezvous messages; failures (`engine/README.md`) |
 //! | [`cores`] | the cores of this host, and each rank's share of them |
 //! | `hosts` | the map from ranks to hosts |
 //! | `matching` | posted receives and unexpected messages, in MPI's order |
@@ -17,33 +16,33 @@
 //! | `shmdev` | the device of ranks that are processes of one host (`shmdev/README.md`) |
 //! | `ibvdev` | the device of ranks that reach each other by InfiniBand or RoCE (`ibvdev/README.md`) |
 //! | `niodev` | the device of ranks that reach each other by TCP (`niodev/README.md`) |
-//! | [`trace`] | the record of a rank's waits and messages, if its job is traced |
+//! | [`trace`] | the record of a rank's waits, messages and collectives, if its job is traced |
 //! | [`stub`] | a device that reaches no peer: copy it to write your own |
-//! | `conformance` | the suite that every device passes (feature `conformance`) |
+//! | `conformance` | the conformance suite for devices (feature `conformance`) |
 //!
 //! # Adding a device
 //! Frames, which every device moves:
-//! 1. Copy [`stub`] and fill in [`Caps`]: the suite sends messages of exactly these limits.
-//! 2. [`Endpoint::post`] either accepts the whole frame and rings the peer's doorbell, or returns [`PostError::Again`].
-//!    If a single frame is costly, [`Endpoint::post_more`] may delay it for [a short time](device::MAX_COALESCE_DELAY).
-//! 3. [`Inlet::progress`] passes frames to the [`Sink`], one peer's frames in order. If it makes a system call for
+//! 1. Copy [`stub`] and fill in [`Caps`]: the conformance suite sends messages of exactly these limits.
+//! 2. [`Endpoint::post`] accepts the whole frame, and wakes the peer if it sleeps. If the device is full, it returns
+//!    [`PostError::Again`]. If a single frame is costly, [`Endpoint::post_more`] may delay it for [a short
+//!    time](device::MAX_COALESCE_DELAY).
+//! 3. [`Inlet::progress`] passes frames to the [`Sink`], those of one peer in order. If it needs a system call for
 //!    that, [`Inlet::needs_syscall`] returns true.
 //! 4. When there is space again after an `Again`, ring this rank's own doorbell: a sleeping thread then posts again. A
-//!    polling thread retries by itself, and a thread that is about to sleep posts once more after the fence of its
-//!    doorbell. So the ring is needed only if that last post was refused.
+//!    polling thread retries without it. A thread that is about to sleep posts once more after the fence of its
+//!    doorbell, so the ring is needed only if that last post was refused.
 //! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: the engine delivers messages from memory that they
 //!    report as written. A device that does not access user memory and passes on whole frames has nothing to prove.
-//! 6. [`Driver::open`] fails for a [`Lane`] that the device does not support. There is one lane today; of the devices
-//!    in this crate, only `ibvdev` checks it.
+//! 6. [`Driver::open`] fails for a [`Lane`] that the device does not support. There is one lane today.
 //!
 //! Memory, if the device can move it (`devices/README.md` explains why):
 //!
 //! 7. [`Caps::get`](device::Caps::get), `put` and `zcopy` contain the smallest worthwhile size of each operation, and
 //!    the largest that one operation supports.
-//! 8. [`Device::register`] is called for each operation: cache costly results, by address or, for blocks of a pool, in
-//!    the [registrations of the region](mpj_pool::Registrations). The record of the operation holds the
-//!    [`Registration`](device::Registration) that it returns.
-//! 9. [`Device::pack_key`] packs the information for the peer into up to 128 bytes, which the engine sends in the body
+//! 8. [`Device::register`] is called for each operation. If registration is costly, keep that of a pool block in the
+//!    [registrations of the region](mpj_pool::Registrations). A cache by address is not safe if it does not learn when
+//!    memory is unmapped (`ibvdev/README.md`).
+//! 9. [`Device::pack_key`] packs the information for the peer into up to 128 bytes, which the engine sends as the body
 //!    of the RTS. A key that arrives is untrusted: an invalid key is [`PostError::Broken`], a revoked one
 //!    [`PostError::Revoked`]. Never access a key's memory without checking offset and length.
 //! 10. An operation is [`Done`](device::OpStatus::Done), or [`InProgress`](device::OpStatus::InProgress) and then
@@ -52,17 +51,17 @@
 //!     device is dropped.
 //! 11. A completion wakes the rank: by its doorbell, or by the descriptor of [`Device::arm`].
 //! 12. [`Device::quiesce`] is called before memory is released without the peer's completion. It must not end the
-//!     connection to a live peer: let the device of the peer reply, and return
-//!     [`QuiesceStatus::InProgress`](device::QuiesceStatus::InProgress) meanwhile.
-//! 13. [`Inlet::progress`] holds no lock that a call of the device or of an endpoint needs: the sink makes such calls.
+//!     connection to a live peer: return [`QuiesceStatus::InProgress`](device::QuiesceStatus::InProgress) until the
+//!     peer has confirmed.
+//! 13. While [`Inlet::progress`] calls the sink, it holds no lock that the device or an endpoint takes: the sink may
+//!     call both.
 //! 14. If a device passes on bodies in parts, [`Inlet::abort_body`] ends the body in transfer from a dead peer.
 //! 15. A registration keeps the resources of the device that it needs: it may be dropped after the device. When
 //!     endpoints, inlet and device are dropped, no memory is accessed any more.
 //!
-//! The driver is a value that brings the resources that the device needs, for example [`SmDriver::new`]. A program adds
-//! it to its [`Registry`], as `examples/own-device` does outside of this workspace. Task 1 of `CONTRIBUTING.md` lists
-//! the changes for a device of this crate, such as that of `run_threads` in `src/conformance/harness.rs`. With the
-//! wrapper `conformance::AsyncDriver`, the operations of a device complete late and in any order.
+//! The driver is a value that brings the resources that the device needs; see [`SmDriver::new`]. A program adds it to
+//! its [`Registry`], as `examples/own-device` does outside of this workspace. Task 1 of `CONTRIBUTING.md` lists the
+//! changes for a device of this crate.
 
 #[allow(unsafe_code, reason = "a lock gives access to its value")]
 pub mod biased;

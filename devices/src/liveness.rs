@@ -1,9 +1,9 @@
-//! The roster of exits. Every wait reads from it which ranks have died or exited.
+//! The roster of exits, from which waits learn which ranks have died or exited.
 //!
-//! A death is broadcast to all processes, and wakes their sleeping ranks. A normal exit concerns only the ranks that
-//! wait for that rank. It is stored where it was reported, wakes no thread, and is sent only to processes that
-//! [request](Roster::request_exits) it. An engine requests exits only after it has polled for some time, so a job whose
-//! ranks do not wait long sends no normal exits.
+//! A reported death is broadcast to all processes, and wakes their sleeping ranks. A normal exit concerns only the
+//! ranks that wait for that rank. It is stored where it was reported, wakes no thread, and is sent only to processes
+//! that [request](Roster::request_exits) it. An engine requests exits only after it has polled for some time, so short
+//! waits cause no such messages.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,8 +27,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns whether the rank posts no more receives in a context, and starts no more messages there, though it is
-    /// alive.
+    /// Returns whether the rank has not died, but posts no more receives and starts no more messages in a context.
     pub(crate) fn is_closing_in(&self, context: u64) -> bool {
         match self {
             Exit::ClosingExcept(contexts) => !contexts.contains(&context),
@@ -65,8 +64,8 @@ fn is_caused_by(exit: &Exit, rank: u32) -> bool {
 pub trait Broadcaster: Send + Sync + fmt::Debug {
     /// Sends an event that was reported here; returns whether the roster should record it at once.
     ///
-    /// If it returns false, the event comes back by [`Roster::learn`], after the events that all processes must learn
-    /// first: one death entails others, and all processes must name the first.
+    /// If it returns false, the event comes back by [`Roster::learn`], in an order that is the same for all processes:
+    /// one death entails others, and all processes must name the first.
     fn broadcast(&self, event: &ExitEvent) -> bool;
 
     /// Requests the normal exits of other processes' ranks, and returns at once. The exits come by [`Roster::learn`] if
@@ -137,7 +136,7 @@ impl Roster {
         events.all.get(seen..).unwrap_or(&[]).to_vec()
     }
 
-    /// Records a rank's exit, here and in other processes, and wakes all subscribers if it is a death.
+    /// Records a rank's exit, passes it to the broadcaster, and wakes all subscribers if it is a death.
     pub fn report(&self, rank: u32, exit: Exit) {
         let event = ExitEvent { rank, exit };
         if self.is_new(&event)
@@ -155,7 +154,7 @@ impl Roster {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an exit that was reported in another process, and wakes all subscribers if it is a death.
+    /// Records an exit in this process only, and wakes all subscribers if it is a death.
     pub fn learn(&self, event: ExitEvent) {
         {
             let mut events = self.events();
@@ -184,7 +183,7 @@ impl Roster {
         self.wake();
     }
 
-    /// Updates the counts that are read without the lock.
+    /// Updates the values that are read without the lock.
     fn publish(&self, events: &ExitLog) {
         self.has_death.store(!events.deaths.is_empty(), Ordering::Relaxed);
         // SYNC roster-known (release)
@@ -196,7 +195,7 @@ impl Roster {
         bells.iter().for_each(|bell| bell.wake());
     }
 
-    /// Sends every event that is reported here from now on by `broadcaster`; only the first call has an effect.
+    /// Passes every event that is reported here from now on to `broadcaster`; only the first call has an effect.
     pub fn set_broadcaster(&self, broadcaster: Arc<dyn Broadcaster>) {
         let _ = self.broadcaster.set(broadcaster);
     }
@@ -229,8 +228,8 @@ impl Roster {
         self.first_death_among(|_| true)
     }
 
-    /// Returns the death that caused the others: the first one, or the death of the rank that was
-    /// [reported](Self::report_cause) as its cause.
+    /// Returns the death that caused the others: the first one, unless [reports](Self::report_cause) lead from it to
+    /// the death of another rank.
     pub fn cause(&self) -> Option<ExitEvent> {
         let events = self.events();
         let death_of =

@@ -1,4 +1,4 @@
-//! Descriptions of the user's memory for an operation: address, count and type.
+//! The memory of an operation: address, count and type.
 //!
 //! The engine drops a [`Source`] or [`Target`] when no device can touch the memory any more, and only then completes
 //! the operation. The code that creates one promises that the memory stays valid until that drop, so the memory may be

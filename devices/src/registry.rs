@@ -1,5 +1,4 @@
-//! The list of available devices. It is an ordinary value without link-time registration, so that a test or a program
-//! can create its own.
+//! The list of available devices. It is an ordinary value, so that a test or a program can create its own.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use crate::config::{Config, closest_name};
 use crate::device::{Driver, OpenError, Opened};
 use crate::site::Site;
 
-/// An ordered list of drivers, each a value that brings the resources that its device needs.
+/// An ordered list of drivers.
 #[derive(Clone, Default, Debug)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
@@ -66,7 +65,7 @@ impl Registry {
     fn unknown(&self, name: &str) -> String {
         let known = self.names();
         let mut longer = known.iter().copied().filter(|known| name.len() > 1 && known.starts_with(name));
-        // `nio` is the beginning of one name, `s` may be that of several.
+        // Suggest the only name that begins with `name`.
         let short = longer.next().filter(|_| longer.next().is_none());
         let meant = short.or_else(|| closest_name(&name.to_lowercase(), known.iter().copied()));
         let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));

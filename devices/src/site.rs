@@ -23,12 +23,12 @@ pub struct Site {
     pub(crate) bias: Arc<Bias>,
 }
 
-/// One of the lanes of a rank, which make progress concurrently. A device is opened once for each.
+/// One of the lanes of a rank, which make progress concurrently. A device is opened once for each lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
-    /// The index of the lane, from 0 on. The lane connects to the lane with the same index at each peer.
+    /// The index of the lane, from 0 on. A lane connects to the lane with the same index at each peer.
     pub index: u32,
-    /// The number of lanes: a device divides resources of the rank by it. It is the same at all ranks.
+    /// The number of lanes, the same at all ranks. A device can divide resources of the rank by it.
     pub count: u32,
 }
 
@@ -54,7 +54,7 @@ pub type Callback<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
 pub struct JobKey {
     /// The number of the job.
     pub job: u64,
-    /// Known only to the launcher and the ranks of the job; never on a command line or in the environment.
+    /// Known only to the launcher and the ranks of the job.
     pub secret: [u8; 32],
 }
 

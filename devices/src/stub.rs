@@ -1,5 +1,5 @@
-//! A device that reaches no peer: the minimum of a device, and the template for a new one. The [crate's
-//! checklist](crate#adding-a-device) describes the optional operations that access memory.
+//! A device that reaches no peer, as the template for a new one. The [checklist](crate#adding-a-device) describes the
+//! optional operations that access memory.
 
 use crate::config::Config;
 use crate::device::{
@@ -26,7 +26,6 @@ unsafe impl Driver for StubDriver {
     }
 }
 
-/// The stub device of one rank.
 #[derive(Debug)]
 struct Stub {
     caps: Caps,
@@ -59,7 +58,6 @@ unsafe impl Device for Stub {
     }
 }
 
-/// An inlet without frames.
 #[derive(Debug)]
 struct StubInlet;
 

@@ -1,8 +1,8 @@
-//! Atomics, locks, cells and thread locals: those of std, or those of loom in `check/loom`, which explores the
+//! Atomics, locks, cells and thread locals: those of std, or those of loom under `cfg(loom)`, which explores the
 //! interleavings of a model.
 //!
 //! Modelled code imports them from here, including code of `mpj`. Models use ordinary memory instead of a segment,
-//! because loom's atomics differ in size from those that processes share.
+//! because loom's atomics differ in size from those of std.
 
 #[cfg(loom)]
 pub use loom::{cell, sync::atomic};

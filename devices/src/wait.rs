@@ -3,13 +3,13 @@
 //! Polling is worthwhile only while the awaited rank runs on another core. It is harmful with more ranks than cores, or
 //! if other programs use the cores: the polling rank then prevents its peer from running. A rank does not know of other
 //! programs, but it can measure its yields: a yield returns within a fraction of a microsecond if no other thread wants
-//! the core, and later if another thread ran. Therefore, after a slow yield, the next 64 waits skip the spin phase. If
-//! another program kept the core for a time slice, each yield costs milliseconds. The next 1024 waits then sleep
-//! without yielding, because the system soon runs a rank that was woken.
+//! the core, and later if another thread ran. Therefore, after a slow yield, the next waits skip the spin phase. If
+//! another program kept the core for a time slice, the next waits sleep without yielding, because the system soon runs
+//! a rank that was woken.
 //!
 //! A program that calls `test` in a loop also polls, so `test` yields after a number of empty polls. While no other
-//! thread wants the core, that number grows, so that the yields cost little. As soon as another thread wants it, every
-//! empty poll yields.
+//! thread wants the core, that number grows, so that the yields cost little. After a slow yield, the next empty poll
+//! yields again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -37,11 +37,11 @@ pub const YIELD_US: Number = Number {
 #[derive(Debug)]
 pub(crate) struct Policy {
     spin: Duration,
-    awake: Duration,
+    until_sleep: Duration,
     /// Number of coming waits that skip a phase because the core was found to be oversubscribed. Threads may overwrite
     /// each other's count: it is an estimate that affects only the speed.
-    spin_skips: AtomicU32,
-    /// Whether these waits skip the yields, after a yield of [`SLICE`]. Otherwise they skip the spin phase.
+    skips: AtomicU32,
+    /// Whether these waits skip the yields, after a yield of [`TIME_SLICE`]. Otherwise they skip the spin phase.
     skip_yields: AtomicBool,
     /// Empty polls since the last yield or the last success, and the number of them after which the next yield is due.
     /// Both are estimates, too.
@@ -49,20 +49,20 @@ pub(crate) struct Policy {
     yield_after: AtomicU32,
 }
 
-/// A yield that takes at least this long has let another thread run. Other yields take about a fifth of it.
+/// A yield that takes at least this long has let another thread run.
 const CONTEXT_SWITCH: Duration = Duration::from_micros(1);
 
 /// Number of waits that skip the spin phase after the core was found to be oversubscribed. It is so large that the
 /// occasional futile spin costs little.
 const SPIN_SKIPS: u32 = 64;
 
-/// A yield that takes at least this long has let a program run that uses its whole time slice.
-const SLICE: Duration = Duration::from_micros(500);
+/// A yield that takes at least this long has let a thread run that used its whole time slice.
+const TIME_SLICE: Duration = Duration::from_micros(500);
 
-/// Number of waits that sleep without a yield after a yield of [`SLICE`], which costs as much as a hundred sleeps.
+/// Number of waits that sleep without a yield after a yield of [`TIME_SLICE`], which costs far more than a sleep.
 const YIELD_SKIPS: u32 = 1024;
 
-/// Number of empty polls between two yields: at first, and after many yields that let no other thread run.
+/// Number of empty polls before a yield: at first, and after many yields that let no other thread run.
 const EMPTY_POLLS: (u32, u32) = (32, 1024);
 
 impl Policy {
@@ -76,8 +76,8 @@ impl Policy {
         };
         Policy {
             spin: Duration::from_micros(spin),
-            awake: Duration::from_micros(config.number(&YIELD_US)),
-            spin_skips: AtomicU32::new(0),
+            until_sleep: Duration::from_micros(config.number(&YIELD_US)),
+            skips: AtomicU32::new(0),
             skip_yields: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),
             yield_after: AtomicU32::new(EMPTY_POLLS.0),
@@ -89,16 +89,16 @@ impl Policy {
         self.empty_polls.store(0, Ordering::Relaxed);
     }
 
-    /// Records an empty poll, and yields if it was the last of enough empty polls.
+    /// Records an empty poll, and yields if enough polls were empty.
     #[inline]
     pub(crate) fn note_empty_poll(&self) {
-        if self.is_due() {
+        if self.is_yield_due() {
             self.yield_core();
         }
     }
 
     #[inline]
-    fn is_due(&self) -> bool {
+    fn is_yield_due(&self) -> bool {
         let polls = self.empty_polls.load(Ordering::Relaxed).saturating_add(1);
         self.empty_polls.store(polls, Ordering::Relaxed);
         polls >= self.yield_after.load(Ordering::Relaxed)
@@ -111,7 +111,7 @@ impl Policy {
         self.adapt(began.elapsed());
     }
 
-    /// Sets the number of empty polls before the next yield, depending on the duration of the last one.
+    /// Sets the number of empty polls before the next yield, from the duration of the last yield.
     fn adapt(&self, yielded: Duration) {
         let (few, many) = EMPTY_POLLS;
         let more = (2 * self.yield_after.load(Ordering::Relaxed)).clamp(few, many);
@@ -122,13 +122,13 @@ impl Policy {
     /// Counts a wait that begins now. Returns how long it polls, and how long it polls and yields before it sleeps.
     #[inline]
     fn times(&self) -> (Duration, Duration) {
-        match self.spin_skips.load(Ordering::Relaxed) {
-            0 => (self.spin, self.awake),
+        match self.skips.load(Ordering::Relaxed) {
+            0 => (self.spin, self.until_sleep),
             left => {
-                self.spin_skips.store(left - 1, Ordering::Relaxed);
+                self.skips.store(left - 1, Ordering::Relaxed);
                 match self.skip_yields.load(Ordering::Relaxed) {
                     true => (self.spin, Duration::ZERO),
-                    false => (Duration::ZERO, self.awake),
+                    false => (Duration::ZERO, self.until_sleep),
                 }
             }
         }
@@ -136,9 +136,9 @@ impl Policy {
 
     fn note_yield(&self, yielded: Duration) {
         if yielded >= CONTEXT_SWITCH && !self.spin.is_zero() {
-            let is_kept = yielded >= SLICE;
-            self.skip_yields.store(is_kept, Ordering::Relaxed);
-            self.spin_skips.store(if is_kept { YIELD_SKIPS } else { SPIN_SKIPS }, Ordering::Relaxed);
+            let is_time_slice = yielded >= TIME_SLICE;
+            self.skip_yields.store(is_time_slice, Ordering::Relaxed);
+            self.skips.store(if is_time_slice { YIELD_SKIPS } else { SPIN_SKIPS }, Ordering::Relaxed);
         }
     }
 }
@@ -153,23 +153,23 @@ pub(crate) enum IdleStep {
 pub(crate) struct Waiter<'a> {
     policy: &'a Policy,
     spin: Duration,
-    awake: Duration,
+    until_sleep: Duration,
     polls: u32,
     since: Option<Instant>,
-    /// Whether `idle` has returned `Sleep`. From then on the clock is read before each yield.
-    is_long: bool,
+    /// Whether `idle` has returned `Sleep`. After that, no yield precedes the next sleep.
+    has_slept: bool,
 }
 
 /// Polls between two reads of the clock, each of which costs as much as a few polls.
 const POLLS_PER_CLOCK_READ: u32 = 32;
 
-/// Yields between two reads of the clock if the spin time is 0, because such waits do not measure their yields.
+/// Yields between two reads of the clock if the configured spin time is 0: such waits need not measure each yield.
 const YIELDS_PER_CLOCK_READ: u32 = 8;
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(policy: &'a Policy) -> Self {
-        let (spin, awake) = policy.times();
-        Waiter { policy, spin, awake, polls: 0, since: None, is_long: false }
+        let (spin, until_sleep) = policy.times();
+        Waiter { policy, spin, until_sleep, polls: 0, since: None, has_slept: false }
     }
 
     #[inline]
@@ -189,15 +189,15 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn idle_slow(&mut self) -> IdleStep {
-        let is_brief = !self.is_long && !self.awake.is_zero();
+        let is_brief = !self.has_slept && !self.until_sleep.is_zero();
         if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_CLOCK_READ) {
             std::thread::yield_now();
             return IdleStep::Poll;
         }
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
-        if waited >= self.awake {
-            self.is_long = true;
+        if waited >= self.until_sleep {
+            self.has_slept = true;
             return IdleStep::Sleep;
         }
         if waited >= self.spin {
@@ -238,12 +238,12 @@ mod tests {
 
     /// Simulates `polls` empty polls with yields of the duration `each`, and returns the number of yields.
     fn yields(policy: &Policy, polls: u32, each: Duration) -> u32 {
-        let yields = || policy.is_due().then(|| policy.adapt(each)).is_some();
+        let yields = || policy.is_yield_due().then(|| policy.adapt(each)).is_some();
         (0..polls).map(|_| u32::from(yields())).sum()
     }
 
     #[test]
-    fn repeated_tests_yield_rarely_unless_the_core_is_shared() {
+    fn empty_polls_yield_rarely_unless_the_core_is_shared() {
         let policy = Policy::new(&Config::default(), 1);
         assert_eq!(yields(&policy, EMPTY_POLLS.0 - 1, CONTEXT_SWITCH / 5), 0);
         assert_eq!(yields(&policy, 1, CONTEXT_SWITCH / 5), 1);
@@ -264,16 +264,16 @@ mod tests {
     #[test]
     fn waits_sleep_while_another_program_keeps_the_core() {
         let policy = Policy::new(&Config::default(), 1);
-        policy.note_yield(SLICE);
+        policy.note_yield(TIME_SLICE);
         for wait in 0..YIELD_SKIPS {
             let mut waiter = Waiter::new(&policy);
             let polls = (1..).find(|_| waiter.idle() == IdleStep::Sleep);
             assert_eq!(polls, Some(POLLS_PER_CLOCK_READ), "wait {wait}");
         }
-        assert_eq!(policy.times(), (policy.spin, policy.awake), "the wait polls again");
-        policy.note_yield(SLICE);
+        assert_eq!(policy.times(), (policy.spin, policy.until_sleep), "the wait polls again");
+        policy.note_yield(TIME_SLICE);
         policy.note_yield(CONTEXT_SWITCH);
-        assert_eq!(policy.times(), (Duration::ZERO, policy.awake), "other threads yield the core soon");
+        assert_eq!(policy.times(), (Duration::ZERO, policy.until_sleep), "other threads yield the core soon");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs the conformance suite on every device, with several settings.
+//! Runs the conformance suite on the devices of this crate and on `AsyncDriver`, with several settings.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -17,8 +17,8 @@ fn run(device: &str, name: &str) {
     run_with(device, case, &Config::default(), case.ranks);
 }
 
-/// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing the
-/// output capture of tests that pass.
+/// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing
+/// the output capture of tests that pass.
 static NO_VERBS: LazyLock<bool> = LazyLock::new(|| {
     let missing = unavailable("ibvdev");
     if let Some(why) = &missing {
@@ -31,7 +31,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     if device == "ibvdev" && *NO_VERBS {
         return;
     }
-    // The devices `late` and `later` are smdev with operations that complete late, in two different orders.
+    // The devices `late` and `later` are smdev with operations that complete late, with two seeds.
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
         let late = |name, seed| AsyncDriver::new(name, Arc::clone(&threads), seed);
@@ -74,19 +74,19 @@ conformance!(niodev);
 conformance!(ibvdev);
 conformance!(late);
 
-/// Cases that move so much data that `ibvdev` takes minutes with a send queue of four frames on an emulated network.
-/// The other cases wait for free resources in the same places.
+/// Cases that move so much data that they take minutes on an emulated network with a window of four frames. Other cases
+/// also wait for free frames.
 const LARGE_VOLUMES: &[&str] = &[
-    "strided_long_messages",
-    "every_size_in_pieces",
-    "ten_thousand_in_order",
+    "long_strided_messages_arrive",
+    "chains_of_every_size_arrive",
+    "ten_thousand_unexpected_messages_keep_their_order",
     "flood_of_small_messages_stays_within_the_credit",
     "flood_of_eager_messages_stays_within_the_credit",
     "circular_floods_do_not_deadlock",
 ];
 
-/// Runs the suite with small queues and buffers, so that operations often wait for free ones. `ibvdev` skips
-/// [`LARGE_VOLUMES`].
+/// Runs each case on its first two job sizes with small queues and buffers, so that operations often wait for free
+/// ones. `ibvdev` uses only the first job size and skips [`LARGE_VOLUMES`].
 fn smallest_limits(device: &str) {
     let mut config = Config::default();
     for (parameter, value) in [
@@ -100,13 +100,13 @@ fn smallest_limits(device: &str) {
         config.set(&parameter, value).unwrap();
     }
     config.set(&config::EAGER_CREDIT, 1 << 16).unwrap();
-    let (others, sizes) = if device == "ibvdev" { (LARGE_VOLUMES, 1) } else { (&[][..], 2) };
-    for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
+    let (skipped, sizes) = if device == "ibvdev" { (LARGE_VOLUMES, 1) } else { (&[][..], 2) };
+    for case in CASES.iter().filter(|case| !skipped.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..sizes.min(case.ranks.len())]);
     }
 }
 
-/// Cases about eager messages. A send of these completes without the receiver; a zero-copy send does not.
+/// Cases whose sends must complete without the receiver. With zero copy they wait for it.
 const EAGER: &[&str] = &[
     "freeing_a_channel_returns_credit",
     "messages_sent_before_a_death_arrive",
@@ -114,15 +114,15 @@ const EAGER: &[&str] = &[
     "completed_sends_have_left",
 ];
 
-/// Cases about the memory of unexpected messages at the receiver. Buffered messages also take memory at the sender.
+/// Cases that limit the memory for unexpected messages. Buffered messages also take memory at the sender.
 const UNEXPECTED_MEMORY: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
 
-/// Runs the suite with the given data path, except the cases that assume another one.
+/// Runs each case on its first job size with the given data path, except the cases that assume another path.
 fn with_data_path(device: &str, path: &str) {
     let mut config = Config::default();
     config.set_text(&config::DATA_PATH, path).unwrap();
-    let others = if path == "zerocopy" { EAGER } else { UNEXPECTED_MEMORY };
-    for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
+    let skipped = if path == "zerocopy" { EAGER } else { UNEXPECTED_MEMORY };
+    for case in CASES.iter().filter(|case| !skipped.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..1]);
     }
 }
@@ -142,13 +142,13 @@ macro_rules! paths {
 }
 
 paths! {
-    smdev_buffered smdev_without_copies smdev
-    late_moves_buffered late_moves_without_copies later
+    smdev_with_buffered_path smdev_with_zero_copy_path smdev
+    later_with_buffered_path later_with_zero_copy_path later
 }
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 paths! {
-    shmdev_buffered shmdev_without_copies shmdev
-    niodev_buffered niodev_without_copies niodev
+    shmdev_with_buffered_path shmdev_with_zero_copy_path shmdev
+    niodev_with_buffered_path niodev_with_zero_copy_path niodev
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn smdev_with_smallest_limits() {
 }
 
 #[test]
-fn late_moves_with_smallest_limits() {
+fn later_with_smallest_limits() {
     smallest_limits("later");
 }
 

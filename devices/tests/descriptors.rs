@@ -1,4 +1,4 @@
-//! The limit on open descriptors. It is the only test of its process, because the limit applies to the process.
+//! The limit on open file descriptors. This is the only test of its program, because the limit applies to the process.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use mpj_devices::config::Config;
 use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Site};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lowers the limit, and opens descriptors until none is left.
+/// Sets the limit, and opens files until no descriptor is left.
 fn use_up(limit: Rlimit) -> Vec<File> {
     setrlimit(Resource::Nofile, limit).unwrap();
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()

@@ -1,6 +1,5 @@
-//! Memory that a program reuses for several operations and changes between them: it is unmapped and mapped again,
-//! moved, shared with a child, or cannot be locked. Each operation must access the memory that is at its address at
-//! that time.
+//! Memory that a program changes between operations: it is mapped again, moved, shared with a child process, or cannot
+//! be locked. Each operation must access the memory that is at its address at that time.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![expect(unsafe_code, reason = "memory is mapped, unmapped, and handed to operations by its address")]
 
@@ -15,14 +14,14 @@ use mpj_devices::conformance::{Case, Member, run_threads, unavailable};
 use mpj_devices::{Buf, Coalesce, Mode, Pattern, Source, Target, Traffic};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
 
-/// Long enough for every device to use zero copy.
+/// Longer than the eager limits, and than the messages for which `ibvdev` uses a bounce buffer.
 const LEN: usize = 1 << 20;
 
 /// Serialises the jobs, because they change mappings and limits of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing the
-/// output capture of tests that pass.
+/// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing
+/// the output capture of tests that pass.
 static NO_VERBS: LazyLock<bool> = LazyLock::new(|| {
     let missing = unavailable("ibvdev");
     if let Some(why) = &missing {
@@ -43,7 +42,7 @@ fn start(device: &str, case: &'static Case) {
     run_threads(|all| all.select(&[device]).unwrap(), &Config::default(), case.ranks[0], case);
 }
 
-/// Pages of this process, which stay mapped until this is dropped.
+/// [`LEN`] bytes of private pages, which are unmapped when this is dropped.
 struct Pages(*mut u8);
 
 impl Pages {
@@ -60,8 +59,8 @@ impl Pages {
         Pages(at.cast())
     }
 
-    /// Unmaps the pages and maps new ones at the same address, in one call: another thread could map something there
-    /// between two calls.
+    /// Replaces the pages by new ones at the same address, in one call: between two calls, another thread could map
+    /// something there.
     fn renew(self) -> Self {
         let pages = Pages::map(self.0, libc::MAP_FIXED);
         std::mem::forget(self);
@@ -144,11 +143,12 @@ fn remap(m: &Member) {
     m.barrier();
 }
 
-/// Returns the bytes of a block. They are not borrowed from it, because the callers still use the block's region.
+/// Fills the first [`LEN`] bytes of a block with zeros and returns them. They are not borrowed from the block, because
+/// the callers still use its region.
 fn filled<'a>(block: &mut impl RawBuffer) -> &'a mut [u8] {
     let room = &mut block.as_uninit_mut()[..LEN];
     room.fill(std::mem::MaybeUninit::new(0));
-    // SAFETY: they are initialised, and the callers keep the block and make no other reference to them.
+    // SAFETY: the bytes are initialised, and the callers keep the block and make no other reference to them.
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), LEN) }
 }
 
@@ -156,7 +156,8 @@ fn traffic(m: &Member) -> Traffic {
     m.engine.stats().devices[0].1
 }
 
-/// Sends from one pool block to another, also after a fork. `ibvdev` registers each region once, and copies no bodies.
+/// Sends from one pool block to another, before and after a fork. `ibvdev` registers the region of a block once, and
+/// copies no bodies.
 fn pooled(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
@@ -186,8 +187,8 @@ fn pooled(m: &Member) {
     drop(child);
 }
 
-/// Messages that are too short for a registration, or are not contiguous, go through registered bounce buffers of the
-/// global pool. Of a receive buffer that is longer than its message, only the message's length is registered.
+/// Short and noncontiguous messages go through registered bounce buffers of the global pool. If a receive buffer is
+/// longer than its message, only the bytes of the message are registered.
 fn short_or_strided(m: &Member) {
     let (mut pages, before) = (Pages::new(), traffic(m));
     for part in 1..4 {
@@ -196,11 +197,11 @@ fn short_or_strided(m: &Member) {
     let known = traffic(m);
     assert!(known.registered.number - before.registered.number <= 1, "only bounce buffers: {known:?}");
 
-    let apart = Datatype::of::<u8>().vector(LEN / 4, 2, 4).unwrap();
+    let strided = Datatype::of::<u8>().vector(LEN / 4, 2, 4).unwrap();
     let bytes = pages.bytes();
     bytes.iter_mut().zip(content(4)).for_each(|(byte, new)| *byte = if m.rank == 0 { new } else { 0xee });
     let sent = || content(4).enumerate().map(|(at, byte)| if at % 4 < 2 { byte } else { 0xee });
-    let buf = Buf::new(bytes.as_mut_ptr(), 1, apart);
+    let buf = Buf::new(bytes.as_mut_ptr(), 1, strided);
     m.barrier();
     if m.rank == 0 {
         // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
@@ -234,17 +235,17 @@ fn short_or_strided(m: &Member) {
     m.barrier();
 }
 
-/// A child process that waits until its pipe is closed.
+/// A child process that waits until it is killed or its pipe is closed.
 struct Child {
     pid: libc::pid_t,
-    /// The write end of the pipe. The child exits when it is closed, at the latest by the exit of the parent.
+    /// The write end of the pipe. The exit of the parent closes it.
     _alive: std::io::PipeWriter,
 }
 
 impl Child {
     fn fork() -> Self {
         let (mut wait, alive) = std::io::pipe().unwrap();
-        // SAFETY: the child only makes system calls.
+        // SAFETY: the child only closes a descriptor, reads and exits.
         match unsafe { libc::fork() } {
             0 => {
                 drop(alive);
@@ -324,10 +325,10 @@ fn limit_locked(to: libc::rlim_t) -> libc::rlim_t {
     before
 }
 
-/// Removes the capability to exceed the limit of locked memory from this thread and the threads that it starts.
+/// Removes the capability to exceed the limit of locked memory from this thread and from threads that it starts later.
 fn drop_lock_capability() {
     const IPC_LOCK: u32 = 14;
-    // Version 3 of the call; 0 is the calling thread.
+    // Version 3 of the capability sets; 0 is the calling thread.
     let mut header = [0x2008_0522_u32, 0];
     let mut sets = [0u32; 6];
     // SAFETY: there is room for two sets of three words.
@@ -338,7 +339,7 @@ fn drop_lock_capability() {
 }
 
 /// While the sender can lock only 64 KiB, messages from user memory and from a pool go in frames. After the limit is
-/// raised, the device moves a message from the pool by itself.
+/// raised, the device registers the region of the pool.
 fn locked(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
@@ -370,15 +371,14 @@ fn ibvdev_sends_unlockable_memory_in_frames_and_warns_once() {
         run("ibvdev", &Case { name: "locked", ranks: &[2], run: locked });
     });
     limited.join().unwrap();
-    // Only the sending rank warns: the other one receives no key.
+    // Only the sending rank warns: the receiver gets no key, so it registers nothing.
     assert_eq!(WARNINGS.0.load(Ordering::Relaxed), usize::from(!*NO_VERBS));
 }
 
-/// The ranks of the job; all but the first two connect late.
+/// The number of ranks. All except the first two connect late.
 const LATE_RANKS: u32 = 8;
 
-/// Many concurrent messages, each through a bounce buffer, leave enough lockable memory for the slots of peers that
-/// connect later.
+/// Many concurrent messages through bounce buffers leave enough lockable memory for peers that connect later.
 fn late_connections(m: &Member) {
     const MESSAGES: usize = 64;
     let mut all: Vec<Vec<u8>> = (0..MESSAGES).map(|at| vec![at as u8; 64 << 10]).collect();

@@ -1,4 +1,4 @@
-//! The errors of niodev when a process has no file descriptors left. It is the only test of its process, because the
+//! The errors of niodev when a process has no file descriptors left. This is the only test of its program, because the
 //! limit applies to the process.
 
 use std::fs::File;
@@ -47,20 +47,20 @@ fn open(rank: u32) -> Opened {
 
 #[test]
 fn errors_name_the_side_without_descriptors() {
-    let (mut one, mut two) = (open(0), open(1));
+    let (mut connecting, mut accepting) = (open(0), open(1));
     let limit = Rlimit { current: Some(64), ..rustix::process::getrlimit(Resource::Nofile) };
     rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    let refused = one.device.connect(PeerId(1), &two.device.address()).unwrap_err();
+    let refused = connecting.device.connect(PeerId(1), &accepting.device.address()).unwrap_err();
     assert!(refused.to_string().contains("raise `ulimit -n`"), "{refused}");
     // One descriptor is left for the connecting side, and none for the accepting side.
     files.pop();
-    let _endpoint = one.device.connect(PeerId(1), &two.device.address()).unwrap();
+    let _endpoint = connecting.device.connect(PeerId(1), &accepting.device.address()).unwrap();
     let (mut losses, until) = (Losses::default(), Instant::now() + Duration::from_secs(20));
     while losses.0.is_empty() {
         assert!(Instant::now() < until, "stuck");
-        one.inlet.progress(&mut losses);
-        two.inlet.progress(&mut losses);
+        connecting.inlet.progress(&mut losses);
+        accepting.inlet.progress(&mut losses);
     }
     assert!(losses.0[0].0 == 1 && losses.0[0].1.contains("raise `ulimit -n` there"), "{losses:?}");
 }

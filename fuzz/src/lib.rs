@@ -8,17 +8,16 @@
 //! | [`decode`] | decoding of bytes from untrusted peers as objects, with both codecs: values, depth, memory |
 //! | [`types`] | datatypes, packed and unpacked, compared with a list of their bytes |
 //! | [`numbers`] | datatype constructors with any arguments |
-//! | [`envelopes`] | messages of any type into receives of any other type |
+//! | [`envelopes`] | messages of any type into receives of the same or another type |
 //! | [`frames`] | an engine with pending sends and receives, and a peer that sends any frames |
-//! | [`network`] | frames on a TCP connection, in any pieces |
+//! | [`network`] | frames on a connection of `niodev`, in any pieces |
 //! | [`handshake`] | the handshake that authenticates a connection |
 //! | [`control`] | messages between `mpjrun` and its processes |
 //! | [`shared`] | headers of shared memory segments |
 //! | [`segment`] | shared memory that is overwritten while two ranks communicate |
 //! | [`pool`] | allocations from several threads, compared with a list of live blocks |
 //!
-//! A target reads its input from the front as a list of choices, from which it builds a structure that is valid except
-//! for chosen fields. The README shows how to run the targets.
+//! The README shows how to run the targets.
 
 mod control;
 mod decode;

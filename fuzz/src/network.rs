@@ -1,4 +1,4 @@
-//! TCP: frames, and the handshake.
+//! The frames and the handshake of `niodev`.
 
 use std::os::fd::OwnedFd;
 

@@ -81,7 +81,6 @@ fn derive(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<D
         10 => inner.resized(far(input), far(input)),
         11 => inner.dup(),
         _ => {
-            // A valid subarray.
             let size = 1 + big(input) % (1 << 40);
             let sub = big(input) % (size + 1);
             let start = big(input) % (size - sub + 1);

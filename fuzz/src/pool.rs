@@ -32,7 +32,6 @@ pub fn pool(bytes: &[u8]) {
         ),
         5 => walk(Unpooled::new(4 * MIB, Heap::create), input),
         6 => {
-            // The bits of `fails` select the calls that fail.
             let (fails, next) = (input.byte(), AtomicUsize::new(0));
             let source = move |len| {
                 let refused = StorageError::Refused { asked: len, call: "mmap", errno: 12 };
@@ -69,7 +68,7 @@ impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {
 
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Returns a length: of any magnitude, near a power of two, or one that no pool can allocate.
+/// Returns a length: of any magnitude, near a power of two, or an edge value, which can be too large for any pool.
 fn len(input: &mut Input<'_>) -> usize {
     match input.below(8) {
         0..4 => (input.u32() as usize) >> (14 + input.below(18)),

@@ -49,7 +49,7 @@ enum End {
     Invalid,
 }
 
-/// Parses messages up to the first invalid one.
+/// Parses messages up to the first one that is invalid, truncated or too long.
 fn parse_all(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
     let mut taken = Vec::new();
     loop {
@@ -103,7 +103,6 @@ fn feed(mut bytes: &[u8], choices: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
     (got, if receiver.has_partial_message() { End::Truncated } else { End::AtBoundary })
 }
 
-/// A simulated non-blocking socket.
 struct Socket<'a, 'b>(&'a [u8], &'a mut Input<'b>);
 
 impl Read for Socket<'_, '_> {

@@ -11,7 +11,7 @@ use crate::input::Input;
 use crate::reference_parser;
 
 /// Writes to a buffer, and reads it with equivalent calls: the buffer itself, a copy of its bytes, and the same message
-/// in the other byte order. A model predicts the lengths.
+/// in the other byte order. A model predicts the length of the static part.
 pub fn round_trip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let room = input.below(50);
@@ -59,7 +59,6 @@ pub fn round_trip(bytes: &[u8]) {
     }
 }
 
-/// A call, with the values that it writes.
 #[derive(Debug)]
 enum Operation {
     U8(Values<u8>),
@@ -242,7 +241,8 @@ impl Operation {
         }
     }
 
-    /// Returns the section kind, the bytes added to the static part, and whether the call opens the section itself.
+    /// Returns the section kind, the bytes of its elements (0 for `Bytes`, which writes only what fits), and whether
+    /// the call always opens a section.
     fn shape(&self) -> (&'static str, usize, bool) {
         fn values<T: Element + Copy + PartialEq + Debug>(
             name: &'static str,

@@ -4,7 +4,7 @@ use mpj_pool::{DefaultBlock, Pool};
 use crate::input::Input;
 use crate::reference_parser::{self, Message};
 
-/// Reads messages with changed fields in every way. Exactly those that a second parser accepts are accepted.
+/// Reads messages, some of them with changed fields. Exactly those that a second parser accepts are accepted.
 pub fn sections(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let bytes = message(&mut input);
@@ -122,7 +122,7 @@ fn pad(bytes: &mut Vec<u8>, unit: usize) {
     bytes.resize(bytes.len().next_multiple_of(unit), 0);
 }
 
-/// Reads a message in every way, and compares it with the parsed one.
+/// Reads a message with every method that reads, and compares its sections with the parsed ones.
 fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     let big = |order| order == ByteOrder::Big;
     let listed = |s: mpj_buffer::Section| (s.kind as u8, s.codec, s.schema, big(s.byte_order), s.count);

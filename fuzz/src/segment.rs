@@ -17,12 +17,14 @@ use crate::input::Input;
 
 const RANKS: u32 = 2;
 
-/// The number of cache lines before the cells of a ring, and the number of its first cells that are overwritten most.
+/// The number of cache lines before the cells of a ring.
 const CONTROL_LINES: usize = 4;
+/// The number of the first cells of a ring, which are overwritten most.
 const CELLS: usize = 24;
 
-/// The tag of messages in exported blocks, and the number of words of the export table that may be overwritten.
+/// The tag of messages in exported blocks.
 const EXPORT_TAG: i32 = 9;
+/// The number of words of the export table that may be overwritten.
 const EXPORT_WORDS: usize = 8;
 
 const ROUNDS: usize = 60;
@@ -253,7 +255,7 @@ pub fn segment(bytes: &[u8]) {
     }
     scene.pass(10 * PASSES);
     if overwritten {
-        // A waiting rank verifies the memory once a second. The second check gives up pending cooperative copies.
+        // The second check gives up pending cooperative copies.
         for _ in 0..2 {
             scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
             scene.pass(10 * PASSES);

@@ -15,8 +15,8 @@ use crate::input::Input;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 const HEADER: usize = 4096;
 
-/// Creates a file like a segment, with some fields changed, and attaches it as a segment of a pool or of a job.
-/// Accepted memory has the claimed length, and its first and last bytes are accessible.
+/// Creates a file like a segment, with some fields changed, and attaches it as a segment of a pool or of a job. Invalid
+/// files are rejected, and accepted memory lies within the file.
 pub fn shared(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let job = input.flag();

@@ -6,7 +6,7 @@ use mpj_datatypes::{
 use crate::input::Input;
 use crate::model::{Model, Spec};
 
-/// The approximate length of the longest list of bytes that is tested.
+/// The approximate maximum length of a list of bytes.
 const MAX_BYTES: usize = 3000;
 
 /// Builds a datatype and the list of its bytes. Packing, unpacking, queries and validation agree with the list.
@@ -35,7 +35,6 @@ pub(crate) fn choose(input: &mut Input<'_>, most: usize) -> Option<(Spec, usize)
     (leaves(&spec).saturating_mul(count.max(1) * 16) <= most * 4).then_some((spec, count))
 }
 
-/// Counts the leaves of a tree, without the list.
 fn leaves(spec: &Spec) -> usize {
     match spec {
         Spec::Primitive(_) | Spec::Pair(..) => 1,
@@ -245,7 +244,6 @@ fn check_copies(datatype: &Datatype, count: usize, model: &Model, input: &mut In
     assert_eq!(memory, expected);
 }
 
-/// Packs to external32, and unpacks from it.
 fn check_external32(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, data) = memory(model);
     let mut expected: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
@@ -328,7 +326,6 @@ fn check_validation(datatype: &Datatype, count: usize, model: &Model, input: &mu
     assert_eq!(data, expected);
 }
 
-/// Copies from a position in one layout to a position in another.
 fn check_transpack(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), input: &mut Input<'_>) {
     let ((origin, data), (to_origin, mut memory)) = (memory(from.2), memory(to.2));
     let (bytes, to_bytes) = (from.2.bytes(), to.2.bytes());

@@ -19,7 +19,6 @@ fn main() -> ExitCode {
     })
 }
 
-/// Sends to and receives from all other ranks, and checks the data.
 fn exchange(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let others = || (0..size).filter(|other| *other != world.rank());

@@ -180,7 +180,7 @@ fn initial(row: usize, column: usize) -> f64 {
     }
 }
 
-/// Returns two factors of a number, as close to each other as possible.
+/// Returns the two factors of a number that are closest to each other.
 fn factors(ranks: usize) -> [usize; 2] {
     let small = (1..=ranks).take_while(|f| f * f <= ranks).filter(|f| ranks.is_multiple_of(*f)).last();
     small.map_or([1, 1], |small| [small, ranks / small])

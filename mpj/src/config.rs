@@ -1,7 +1,7 @@
 //! Run-time parameters of a program, in groups: `mpjrun --params` prints them.
 //!
-//! Each parameter is a constant of the module that uses it. The values are read from the environment and from the file
-//! `MPJ_CONFIG_FILE` when the ranks of a process start. An invalid value or a misspelt name is an error.
+//! A value comes from the environment, or else from the file `MPJ_CONFIG_FILE`. An invalid value or a misspelt name is
+//! an error.
 
 pub use mpj_devices::config::{
     Choice, Config, ConfigError, GROUPS, Number, PREFIX, Parameter, ParameterGroup, ParameterNames, Text,
@@ -14,7 +14,7 @@ pub use crate::run::{TIMEOUT, timeout};
 use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
 
-/// The devices of a job.
+/// The devices that the ranks may use.
 pub const DEVICES: Text = Text {
     name: "DEVICES",
     default: "auto",
@@ -60,7 +60,8 @@ pub fn parameters() -> Vec<&'static dyn Parameter> {
 /// Reads the parameters from the environment, and those not set there from the file `MPJ_CONFIG_FILE`.
 ///
 /// # Errors
-/// A parameter has an invalid value, the name of a variable is misspelt, or the file cannot be read or is invalid.
+/// A parameter has an invalid value, the name of a variable is misspelt, or the file cannot be read or has an invalid
+/// line.
 pub fn from_env() -> Result<Config, ConfigError> {
     Config::from_env(&parameters())
 }

@@ -10,7 +10,7 @@ use mpj_pool::AllocError;
 
 use crate::view::{SplitViewsError, ViewError};
 
-/// The error classes of MPI, with the values of the MPI 5.0 ABI.
+/// The error classes of MPI that occur here, with the values of the MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -35,7 +35,7 @@ pub enum ErrorClass {
     Op = 10,
     /// Any other argument.
     Arg = 13,
-    /// A message longer than its receive buffer, or packed data longer than the layout.
+    /// A message longer than its receive buffer or the given limit, or packed data longer than the layout.
     Truncate = 15,
     /// Anything else.
     Other = 16,
@@ -43,7 +43,7 @@ pub enum ErrorClass {
     Intern = 17,
     /// Memory, or the space for one more message, is exhausted.
     NoMem = 39,
-    /// A rank that has died, cannot be reached, or has left the job or the communicator.
+    /// A rank that has died, cannot be reached, or takes no further part in the job, the communicator or the operation.
     ProcAborted = 58,
 }
 
@@ -72,7 +72,7 @@ struct Inner {
 enum Reason {
     Fault(Fault),
     Text(Arc<str>),
-    /// The message of this world rank, which failed first.
+    /// The error text of this world rank, which failed first.
     Remote(Arc<str>, u32),
 }
 
@@ -81,8 +81,7 @@ thread_local! {
     static LAST_CAUSE: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
 }
 
-/// Returns the world rank that caused a failure of this thread, if the failure's text contains that of the last error
-/// that another rank caused.
+/// Takes [`LAST_CAUSE`], and returns its rank if `failure`, the text of this thread's failure, contains its text.
 #[cold]
 pub(crate) fn cause_of(failure: &str) -> Option<u32> {
     let last = LAST_CAUSE.try_with(RefCell::take).ok().flatten();
@@ -94,7 +93,7 @@ impl Error {
         Error { inner: Box::new(Inner { class, call, reason: Reason::Text(why.into()) }) }
     }
 
-    /// Returns the error of a call that fails because world rank `first` has failed, with that rank's message.
+    /// Returns the error of a call that fails because world rank `first` has failed; `why` is that rank's error.
     #[cold]
     pub(crate) fn from_remote(
         class: ErrorClass,
@@ -135,7 +134,7 @@ impl Error {
     #[cold]
     fn remember_cause(self) -> Self {
         if let Some(rank) = self.origin_rank().or_else(|| self.failed_rank()) {
-            // The error of a thread that is exiting belongs to no rank.
+            // While a thread exits, its thread-locals cannot be accessed, and no rank reports its errors.
             let _ = LAST_CAUSE.try_with(|last| last.replace(Some((self.to_string(), rank))));
         }
         self
@@ -164,7 +163,7 @@ impl Error {
         self.inner.call
     }
 
-    /// Returns the fault of the operation; `None` if the error has another reason, such as rejected arguments.
+    /// Returns the fault of the operation; `None` if the error has another reason, such as an invalid argument.
     pub fn as_fault(&self) -> Option<&Fault> {
         match &self.inner.reason {
             Reason::Fault(fault) => Some(fault),
@@ -247,10 +246,10 @@ impl From<OpenError> for Error {
     }
 }
 
-/// Any error: `?` converts an [`Error`] and those of other crates into it.
+/// Any error: `?` converts an [`Error`] and errors of other crates into it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The result of most calls. `?` converts the errors of datatypes, views and packed messages into an [`Error`]:
+/// The result of most calls. `?` converts errors of datatypes, views, packed data and pools into an [`Error`]:
 /// ```
 /// use mpj::{Datatype, View, World};
 ///

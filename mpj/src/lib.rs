@@ -2,7 +2,7 @@
 //! job are on one host, as threads or as the processes that `mpjrun` starts.
 //!
 //! ```
-//! // Four ranks, here as threads; under a launcher the same closure runs as processes.
+//! // Four ranks, here as threads; with `mpj::run`, the same closure runs in processes that `mpjrun` starts.
 //! mpj::threads(4, |world| {
 //!     let right = (world.rank() + 1) % world.size();
 //!     let left = (world.rank() + world.size() - 1) % world.size();
@@ -19,33 +19,10 @@
 //! ```
 //!
 //! # First steps
-//! The [guide] has an example of each step:
-//! 1. [Blocking calls](guide#1-blocking-calls): [`send`](Intracomm::send), [`recv`](Intracomm::recv), collectives.
-//! 2. [A scope](guide#2-non-blocking-calls-with-borrowed-buffers): non-blocking calls that borrow their buffers
-//!    ([`scope`](Intracomm::scope)).
-//! 3. [Owned buffers](guide#3-non-blocking-calls-with-owned-buffers): requests that can be stored
-//!    ([`isend`](Intracomm::isend), [`Request`]).
-//! 4. [Objects](guide#4-objects): any serde value ([`send_object`](Intracomm::send_object)).
-//!
-//! | MPI | this crate (all calls: [table in the guide](guide#coming-from-mpi)) |
-//! |---|---|
-//! | `MPI_Init`, `MPI_Finalize` | [`run`]; a rank leaves the job when its function returns |
-//! | `MPI_COMM_WORLD` | [`World`] |
-//! | `MPI_Comm_rank`, `MPI_Comm_size` | [`rank`](Intracomm::rank), [`size`](Intracomm::size) |
-//! | `MPI_Send`, `MPI_Recv`, `MPI_Sendrecv` | [`send`](Intracomm::send), [`recv`](Intracomm::recv), [`sendrecv`](Intracomm::sendrecv) |
-//! | `MPI_Isend`, `MPI_Irecv` | [`Scope::isend`], [`Scope::irecv`]; [`isend`](Intracomm::isend), [`irecv`](Intracomm::irecv) |
-//! | `MPI_Wait`, `MPI_Test`, `MPI_Waitall` | [`Request::wait`], [`Request::try_wait`], [`wait_all`] |
-//! | `MPI_ANY_SOURCE`, `MPI_PROC_NULL` | [`ANY_SOURCE`], [`PROC_NULL`] or `None` |
-//! | `MPI_Status` | [`Status`] |
-//! | `MPI_Barrier`, `MPI_Bcast` | [`barrier`](Intracomm::barrier), [`bcast`](Intracomm::bcast) |
-//! | `MPI_Reduce`, `MPI_Allreduce`, `MPI_SUM` | [`reduce`](Intracomm::reduce), [`allreduce`](Intracomm::allreduce), [`Op::Sum`] |
-//! | `MPI_Gather`, `MPI_Scatter` | [`gather`](Intracomm::gather), [`scatter`](Intracomm::scatter) |
-//! | `MPI_Allgather`, `MPI_Alltoall` | [`allgather`](Intracomm::allgather), [`alltoall`](Intracomm::alltoall) |
-//! | `MPI_Comm_dup`, `MPI_Comm_split` | [`dup`](Intracomm::dup), [`split`](Intracomm::split) |
-//! | `MPI_Type_vector` | a [`View`] by a [`struct@Datatype`] |
-//! | `MPI_Abort` | [`World::abort`] |
-//!
-//! The guide also has the [coverage of mpiJava](guide#coverage-of-mpijava-12), and describes
+//! The [guide] has an example of each step: [blocking calls](guide#1-blocking-calls), non-blocking calls that
+//! [borrow](guide#2-non-blocking-calls-with-borrowed-buffers) or [own](guide#3-non-blocking-calls-with-owned-buffers)
+//! their buffers, and [objects](guide#4-objects). It also lists the [counterparts of MPI
+//! functions](guide#coming-from-mpi) and the [coverage of mpiJava](guide#coverage-of-mpijava-12), and describes
 //! [traces](guide#tracing-a-job). The terms of the code are in `docs/glossary.md` of the repository.
 //!
 //! # Overview
@@ -57,23 +34,22 @@
 //!   several views of one slice, for a halo exchange in place (`examples/halo.rs`).
 //! * A [`buffer::Buffer`] holds sections of primitives and serde values; [`recv_buffer`](Intracomm::recv_buffer)
 //!   receives it. [`Slices`] are several slices as one message.
-//! * A receiver on the same host can read a message in memory of [`World::alloc_slice`] or [`World::pool`] in place
-//!   ([`recv_block`](Intracomm::recv_block)). Other messages are copied through pool blocks, or without copies in user
-//!   space. The library chooses the path, or the user selects a [`DataPath`]: for a job (`mpjrun --data-path`), or for
-//!   the messages of one handle of a communicator ([`Intracomm::with_path`]).
-//! * [`wait_all`], [`wait_any`] and similar functions wait for several operations, also of different types
+//! * A receiver that shares memory with the sender can read a message in memory of [`World::alloc_slice`] or
+//!   [`World::pool`] in place ([`recv_block`](Intracomm::recv_block)). The library chooses how it transfers other
+//!   messages, unless the user selects a [`DataPath`]: for a job (`mpjrun --data-path`), or for the messages of one
+//!   handle of a communicator ([`Intracomm::with_path`]).
+//! * [`wait_all`], [`wait_any`] and similar functions wait for several operations, even of different types
 //!   ([`Waitable::request_ref`]).
-//! * Non-blocking collectives ([`Intracomm::ibarrier`]) can be waited for in any order. Any waiting thread makes
-//!   progress on all of them.
-//! * A truncated message, a message of another type, a rank that dies or exits, and an invalid argument are an
-//!   [`Error`]. If a sender frees the communicator without sending, the receive waits until that rank exits.
-//! * [`raw`] has the same calls with pointer, count and datatype.
+//! * Non-blocking collectives ([`Intracomm::ibarrier`]) can be waited for in any order.
+//! * A truncated message, a message of another type, a needed rank that dies or exits, and an invalid argument make a
+//!   call return an [`Error`]. If a sender frees the communicator without sending, the receive waits until that rank
+//!   exits.
+//! * [`raw`] has the operations with pointer, count and datatype.
 //! * [`#[mpj::test]`](macro@test) makes a test of several ranks. A test that hangs reports which rank waits for which.
 //!
 //! # Features
-//! [`datatypes`], [`buffer`] and [`pool`] are crates that this one uses; its features enable theirs. No feature
-//! is a default, and none compiles C.
-//! * `half`, `num-complex`: their numbers as elements and as single values;
+//! No feature is a default, and none compiles C.
+//! * `half`, `num-complex`: their number types as elements and as single values;
 //! * `bytemuck`: `PodElement`, for structures of other crates;
 //! * `ndarray`: arrays, and any view of one, as buffers;
 //! * `bytes`: `Bytes` and `BytesMut` as buffers, also in [`buffer`] and [`pool`].
@@ -160,12 +136,11 @@ pub use mpj_devices as devices;
 pub use mpj_devices::{DataPath, Fault, Stats};
 /// Turns a function into a test that runs as several ranks, each in a thread: `#[mpj::test(ranks = 4)]`.
 ///
-/// The function takes a `World` and returns nothing or a `Result`. The tests of one process run one at a time.
+/// The function takes a `World` and returns `()` or a `Result`. Such tests run one at a time in a process.
 ///
-/// A test that exceeds its time limit fails. The message says in which call each rank waits, and for which rank. The
-/// limit is 60 s, unless the test sets another one (`"500ms"`, `"10s"`, `"2min"`):
-/// `#[mpj::test(ranks = 4, timeout = "500ms")]`. The variable `MPJ_TEST_TIMEOUT` overrides the limit of all tests;
-/// `MPJ_TEST_TIMEOUT=0` removes it, for debuggers.
+/// A test that exceeds its time limit fails, and the message shows what each rank waits for. The limit is 60 s, unless
+/// the test sets another one (`"500ms"`, `"10s"`, `"2min"`): `#[mpj::test(ranks = 4, timeout = "500ms")]`. The variable
+/// `MPJ_TEST_TIMEOUT` overrides the limit of all tests; `MPJ_TEST_TIMEOUT=0` removes it, for debuggers.
 ///
 /// Each rank is a thread whose calls block, so the function cannot be an `async fn`:
 /// ```compile_fail

@@ -29,17 +29,17 @@ pub enum Op {
     Sum,
     /// The product; integers wrap.
     Prod,
-    /// The smallest.
+    /// The smallest number.
     Min,
-    /// The largest.
+    /// The largest number.
     Max,
-    /// Logical and, of `bool`s, and of integers and bytes: a value is true if it is not 0.
+    /// Logical and of `bool`s, integers or bytes. An integer or a byte is true if it is not 0.
     Land,
     /// Logical or.
     Lor,
     /// Logical exclusive or.
     Lxor,
-    /// Bitwise and, of integers, bytes and `bool`s.
+    /// Bitwise and of integers, bytes or `bool`s.
     Band,
     /// Bitwise or.
     Bor,
@@ -60,7 +60,7 @@ pub struct UserOp {
 enum Function {
     /// For items of one type.
     Typed { function: DeferDrop<TypedFn>, name: &'static str, datatype: Datatype },
-    /// For items of any datatype, which is passed as an argument.
+    /// For items of any datatype.
     Erased(DeferDrop<ErasedFn>),
 }
 
@@ -155,8 +155,8 @@ impl Op {
     /// not `commutative`, the items are combined in order of rank.
     ///
     /// The function may read `len` items of the datatype at `in`, and read and write `len` items at `inout`; the two do
-    /// not overlap. It must leave valid values of the type at `inout`. If the call's buffers are aligned for the type
-    /// (to at most 64 bytes), the pointers are, too. The items of one collective can be passed in several parts.
+    /// not overlap. It must leave valid values of the type at `inout`. If the buffers of the collective are aligned for
+    /// the type (to at most 64 bytes), so are the pointers. The items of one collective can be passed in several parts.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -186,7 +186,7 @@ impl Op {
         }
     }
 
-    /// Returns a code, by which the ranks check that all use the same operation. User-defined operations differ only in
+    /// Returns a code by which the ranks compare their operations. The codes of user-defined operations differ only in
     /// whether they are commutative.
     pub(crate) fn wire_code(&self) -> u8 {
         match self {
@@ -208,8 +208,8 @@ impl Op {
     pub(crate) fn unsupported_reason(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
             let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
-            // The function reads and writes items in memory, so the elements must be at the same offsets. A signature is
-            // only a hash, so if either type has invalid bit patterns, the elements are compared exactly.
+            // The function reads and writes items in memory, so the elements must be at the same offsets. A signature
+            // is only a hash, so if either type has invalid bit patterns, the elements are compared exactly.
             let same = own.signature() == datatype.signature()
                 && own.extent() == datatype.extent()
                 && own.runs(1).eq(datatype.runs(1))
@@ -225,10 +225,8 @@ impl Op {
             .then(|| format!("{self:?} is not defined for {}", primitive.name()))
     }
 
-    /// Combines the `count` items at `into` with those at `from`.
-    ///
-    /// # Errors
-    /// The memory for a copy of the items, which the order of the operands may require, is exhausted.
+    /// Combines the `count` items at `from` with those at `into`, which the result replaces. Fails if the operand order
+    /// requires a copy of the items, and memory is exhausted.
     ///
     /// # Safety
     /// Both pointers have `count` initialised items of `datatype`, for which
@@ -268,7 +266,7 @@ impl Op {
 }
 
 /// Reads an item. For a type with padding, `padded` has its runs of bytes. The bytes between the runs are not read,
-/// because they may belong to other objects.
+/// because they can belong to other objects.
 ///
 /// # Safety
 /// The bytes of the runs of `T`'s datatype at `at` are those of a value; `padded` is `None` only if `T` has no padding.
@@ -310,7 +308,7 @@ unsafe fn write_item<T: Receivable>(item: &T, at: *mut u8, padded: Option<&[Run]
 
 const COPY_CHUNK: usize = 64 << 10;
 
-/// Computes `into = into ∘ from` by a function that overwrites its second operand: it is given a copy of `from`.
+/// Computes `into = into ∘ from` by a function that overwrites its second operand: that is a copy of `from`.
 ///
 /// # Safety
 /// As [`Op::reduce_local`].
@@ -340,7 +338,7 @@ unsafe fn apply_incoming_last(
     Ok(())
 }
 
-/// Returns whether the operation is defined for this primitive; if so, [`predefined`] implements it.
+/// Returns whether the operation is defined for this primitive; [`predefined`] implements the predefined operations.
 fn is_defined_for(op: &Op, primitive: Primitive) -> bool {
     use Primitive::*;
     let (is_number, has_bits) = match primitive {
@@ -374,7 +372,7 @@ unsafe fn combine_slices<T: Copy>(from: *const u8, into: *mut u8, count: usize, 
     }
 }
 
-/// Selects the arm of the operation. Every arm is a separate loop, so that each can be vectorised.
+/// Expands to a `match` with a separate loop for each operation, so that each loop can be vectorised.
 macro_rules! arms {
     ($type:ty, $op:expr, $from:expr, $into:expr, $count:expr; $($($pattern:pat_param)|+ => $f:expr),* $(,)?) => {
         match $op {
@@ -395,8 +393,8 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
             arms!($type, op, from, into, count;
                 Op::Sum => |a, b| a + b,
                 Op::Prod => |a, b| a * b,
-                // The result must not depend on the order of the operands. So a NaN is preferred to a number, and -0 is
-                // less than 0, although they compare equal.
+                // The result must not depend on the order of the operands: a NaN operand gives `NAN`, and -0 is less
+                // than 0.
                 Op::Min => |a, b| if b < a {
                     b
                 } else if a < b {
@@ -437,7 +435,7 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
     match primitive {
         Primitive::F64 => float!(f64),
         Primitive::F32 => float!(f32),
-        // Each of these operations maps bytes 0 and 1 to bytes 0 and 1.
+        // The result of bytes 0 and 1 is 0 or 1, a valid `bool`.
         Primitive::Bool => arms!(u8, op, from, into, count;
             Op::Land | Op::Band => |a, b| a & b,
             Op::Lor | Op::Bor => |a, b| a | b,

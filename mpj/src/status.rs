@@ -29,18 +29,18 @@ pub struct Status {
     source: i32,
     tag: i32,
     bytes: usize,
-    code: u8,
+    primitive_code: u8,
 }
 
 impl Status {
     pub(crate) fn of(message: &Envelope) -> Self {
         let source = i32::try_from(message.source).unwrap_or(i32::MAX);
-        Status { source, tag: message.tag, bytes: message.bytes, code: message.code }
+        Status { source, tag: message.tag, bytes: message.bytes, primitive_code: message.code }
     }
 
     /// Returns the status of a receive from `PROC_NULL`, or of an operation without a message.
     pub(crate) fn empty() -> Self {
-        Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, code: 0 }
+        Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, primitive_code: 0 }
     }
 
     /// Returns the sender's rank in the communicator; `None` for [`PROC_NULL`](crate::PROC_NULL).
@@ -68,7 +68,7 @@ impl Status {
 
     /// Returns the primitive of which the message consists; `None` if it is empty or has several.
     pub fn primitive(&self) -> Option<Primitive> {
-        Primitive::from_code(self.code)
+        Primitive::from_code(self.primitive_code)
     }
 
     /// Returns the number of items of `datatype`; `None` if the message ends inside an item (MPI_Get_count).

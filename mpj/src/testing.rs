@@ -10,7 +10,7 @@ use crate::run::watch::Watch;
 use crate::run::{TraceHandle, threads};
 use crate::world::World;
 
-/// The return types of test functions.
+/// A return type of test functions.
 pub trait TestResult {
     /// # Errors
     /// The error that the test returned.
@@ -76,7 +76,8 @@ pub const fn parse_timeout(text: &str) -> Duration {
 /// Runs a test as `ranks` thread ranks. Tests run one at a time, because they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, the ranks cannot start, or the test exceeds `limit` or `MPJ_TEST_TIMEOUT`.
+/// If a rank panics or returns an error, a parameter is invalid, the ranks cannot start, or the test exceeds its limit:
+/// `MPJ_TEST_TIMEOUT` if it is set, otherwise `limit`.
 #[track_caller]
 pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -92,7 +93,7 @@ pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) ->
     }
 }
 
-/// Runs a test on another thread, because a rank that computes forever cannot be stopped.
+/// Runs a test on another thread, and returns even if a rank computes forever and cannot be stopped.
 fn run_with_timeout<O: TestResult>(
     ranks: usize,
     limit: Option<Duration>,

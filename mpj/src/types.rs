@@ -13,15 +13,14 @@ use mpj_datatypes::{Equivalent, Receivable};
 
 use crate::raw::Buf;
 
-/// A buffer that can be sent.
+/// A buffer that can be sent:
 ///
 /// * a slice, array or `Vec` of [`Equivalent`] elements: primitives, arrays of them, and structures with
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
 /// * parts of a slice: [`View`](crate::View), [`ViewMut`](crate::ViewMut), those of [`SplitViews`](crate::SplitViews);
 /// * several slices, to send: [`Slices`](crate::Slices);
-/// * a committed [`Buffer`](crate::buffer::Buffer), to send; the receiver uses
-///   [`recv_buffer`](crate::Intracomm::recv_buffer);
+/// * a committed [`Buffer`](crate::buffer::Buffer), to send: see [`recv_buffer`](crate::Intracomm::recv_buffer);
 /// * memory of a pool: a [`FilledBlock`](crate::pool::FilledBlock), or a [`PoolSlice`];
 /// * with a [feature](crate#features): numbers of `half` and `num-complex`, `PodElement`, arrays of `ndarray` and views
 ///   of them, `Bytes` and `BytesMut`;
@@ -36,7 +35,7 @@ use crate::raw::Buf;
 /// ```
 ///
 /// Other crates can implement it for their types. A buffer can also consist of several pieces, which are sent as one
-/// message without being joined:
+/// message:
 /// ```
 /// use mpj::raw::{Buf, ChainSegment};
 /// use mpj::{Primitive, RecvBuf, SendBuf};
@@ -98,7 +97,7 @@ pub unsafe trait SendBuf {
 /// A buffer that can be received into: a [`SendBuf`] of [`Receivable`] elements that is not shared.
 ///
 /// # Safety
-/// As for [`SendBuf`]. In addition, the items may be written, and every bit pattern is either valid or checked by the
+/// As for [`SendBuf`]. In addition, the items may be written, and every bit pattern is either valid or replaced by the
 /// engine before the operation completes ([`Receivable`]).
 #[expect(unsafe_code, reason = "the engine writes through the pointer")]
 #[diagnostic::on_unimplemented(

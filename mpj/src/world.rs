@@ -27,8 +27,7 @@ pub(crate) const STATS: Number = Number {
 /// The communicator of all ranks, and this rank's part in the job.
 ///
 /// Clones refer to the same rank. The rank leaves the job when its function has returned, or, after
-/// [`init`](crate::init), when the last clone is dropped. It then waits until its messages have been sent, and notifies
-/// the other ranks.
+/// [`init`](crate::init), when the last clone is dropped. Before it leaves, it completes the sends that it has started.
 #[derive(Clone, Debug)]
 pub struct World {
     comm: Intracomm,
@@ -40,7 +39,7 @@ pub struct World {
 #[derive(Debug)]
 struct FinalizeGuard {
     world: World,
-    /// Dropped last.
+    /// Dropped after the rank has closed its trace file.
     _trace: TraceGuard,
 }
 
@@ -82,16 +81,16 @@ impl World {
         &self.boot
     }
 
-    /// Aborts the whole job (MPI_Abort): pending operations of all ranks fail. The exit code of the job is the lowest
-    /// eight bits of `code`, or 1 if these are 0 and `code` is not.
+    /// Aborts the whole job (MPI_Abort): operations on communicators with this rank fail, and `mpjrun` terminates all
+    /// processes. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
     ///
     /// The call returns, so that the caller can clean up and exit. It must not wait for other ranks any more.
     pub fn abort(&self, code: i32, why: &str) {
         self.boot.abort(code, why);
     }
 
-    /// Returns the traffic of this rank since it started: messages and bytes, by device and by path, and copies.
-    /// `mpjrun --stats`, or `MPJ_STATS=1`, prints a table of all ranks at the normal end of the job.
+    /// Returns the traffic of this rank since it started: messages and bytes, by device and by path, and copies. At the
+    /// end of the job, `mpjrun --stats`, or `MPJ_STATS=1` except with [`threads`](crate::threads), prints a table.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -129,7 +128,7 @@ impl World {
     ///
     /// # Errors
     /// [`ErrorClass::Count`] if its size in bytes overflows, [`ErrorClass::NoMem`] if memory is exhausted,
-    /// [`ErrorClass::Type`] if the alignment of the items is more than a page.
+    /// [`ErrorClass::Type`] if the alignment of the items is more than 4096 bytes.
     pub fn alloc_slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
         PoolSlice::new(self.pool(), value, len)
     }
@@ -169,7 +168,7 @@ impl World {
         Some(stats)
     }
 
-    /// Leaves the job after a failure, which is reported to the other ranks.
+    /// Reports a failure to the other ranks, and leaves the job.
     pub(crate) fn report_death(&self, cause: &str) {
         self.boot.roster().report(self.comm.as_raw().rank(), Exit::Died(cause.into()));
         self.engine().fail_all_and_wait(cause);

@@ -15,7 +15,7 @@ const MODE: &str = "MPJ_TEST_MODE";
 fn main() -> ExitCode {
     match std::env::var(MODE) {
         Ok(mode) => program(&mode),
-        // `.ci/portable` sets it if this program runs in an emulator and the kernel could not run its children.
+        // `.ci/portable` sets it if an emulator runs this program, because the kernel could not run its children.
         Err(_) if std::env::var_os("NO_CHILD_PROCESSES").is_some() => {
             let _ = writeln!(
                 std::io::stderr(),
@@ -129,17 +129,16 @@ fn ring(world: &World) -> mpj::Result<()> {
     world.recv(&mut [0u8], (world.rank() + 1) % world.size(), 7).map(drop)
 }
 
-/// Waits for the others; returns an error if a rank does not arrive.
 fn wait_for_others(world: &World) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(5));
     world.barrier().map_err(|error| error.to_string())
 }
 
-/// The drop of an owned buffer panics in the middle of a blocking call. The unwinding call must not release its own
-/// buffer while messages arrive in it.
+/// Drops an owned buffer whose drop panics during a blocking call. The unwinding call must not release its own buffer
+/// while messages arrive in it.
 fn drop_panics_in_call(world: &mpj::Intracomm) -> mpj::Result<()> {
-    struct Grenade;
-    impl Drop for Grenade {
+    struct PanicOnDrop;
+    impl Drop for PanicOnDrop {
         fn drop(&mut self) {
             panic!("on purpose");
         }
@@ -150,7 +149,7 @@ fn drop_panics_in_call(world: &mpj::Intracomm) -> mpj::Result<()> {
         return world.recv(&mut [0u8], 0, 3).map(drop);
     }
     let big = vec![1u8; 1 << 20].leak();
-    let keep: mpj::raw::KeepAlive = Arc::new(Grenade);
+    let keep: mpj::raw::KeepAlive = Arc::new(PanicOnDrop);
     let buf = mpj::raw::Buf::slice(big);
     // SAFETY: the bytes are never freed.
     #[expect(unsafe_code, reason = "only the raw interface accepts a `KeepAlive`")]
@@ -196,9 +195,9 @@ fn check() -> ExitCode {
     }
     invalid_parameters_are_rejected_without_a_launcher();
     process_of_another_launcher_is_rejected();
-    time_limits();
-    signals();
-    trace_of_an_interrupted_program();
+    time_limit_ends_a_program_that_hangs();
+    signals_print_the_table_of_waits();
+    trace_of_an_interrupted_program_is_complete();
     ExitCode::SUCCESS
 }
 
@@ -242,8 +241,8 @@ fn process_of_another_launcher_is_rejected() {
     assert_eq!((alone.status.code(), &*text), (Some(0), ""));
 }
 
-/// `MPJ_TIMEOUT` ends a program that hangs, and the table shows why. A library call returns the table as an error.
-fn time_limits() {
+/// The table shows why the program hangs. `mpj::threads` returns the table as an error.
+fn time_limit_ends_a_program_that_hangs() {
     let limited = |mode| output(command(mode).env("MPJ_TIMEOUT", "1"));
     for (mode, cycle) in [("ring", "0 → 1 → 2 → 3 → 0"), ("ring-on", "0 → 1 → 2 → 0")] {
         let (output, text) = limited(mode);
@@ -276,8 +275,8 @@ fn time_limits() {
     );
 }
 
-/// SIGQUIT and SIGINT print the table of waits. SIGINT then ends the program, unless it was ignored at the start.
-fn signals() {
+/// SIGINT then ends the program, unless it was ignored at the start.
+fn signals_print_the_table_of_waits() {
     // A shell starts background jobs with SIGINT ignored, and this test might run in one.
     let with = |option: &str| {
         let mut env = Command::new("env");
@@ -294,8 +293,8 @@ fn signals() {
     assert_eq!((status.signal(), &*text), (Some(9), ""), "it stays ignored");
 }
 
-/// The trace of an interrupted program is one file, with the calls that had not returned.
-fn trace_of_an_interrupted_program() {
+/// The trace is one file, with the calls that had not returned.
+fn trace_of_an_interrupted_program_is_complete() {
     let folder = std::env::temp_dir().join(format!("mpj-interrupted-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("job.json");
@@ -312,7 +311,8 @@ fn trace_of_an_interrupted_program() {
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
-/// Starts a program that prints "here" four times, and sends it signals after its ranks are asleep.
+/// Starts a program that prints "here" four times. Half a second later, when its ranks sleep, sends it the signals,
+/// half a second apart.
 fn signalled(command: &mut Command, signals: &[&str]) -> (ExitStatus, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();

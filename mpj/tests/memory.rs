@@ -1,5 +1,5 @@
-//! Counts the memory that messages need: allocator calls, allocated bytes, and bytes requested from the pool. Detects
-//! copies of messages above 4 KiB into new memory. Its file has no other test, as it counts for the whole process.
+//! Messages of more than 4 KiB are not copied into additional memory. The test counts allocator calls, allocated bytes
+//! and bytes requested from the pool. It is alone in its file because the counts are those of the whole process.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -57,7 +57,7 @@ fn counters() -> [usize; 3] {
 
 const ROUNDS: usize = 50;
 
-/// Returns the memory that a round needs, after three rounds that are not counted. No other thread may run meanwhile.
+/// Returns the memory that a round needs, after three rounds that are not counted. No other thread must run meanwhile.
 fn memory_per_round(mut round: impl FnMut()) -> MemoryUse {
     (0..3).for_each(|_| round());
     let before = counters();
@@ -90,8 +90,8 @@ fn average(before: [usize; 3], after: [usize; 3]) -> MemoryUse {
     MemoryUse { calls, heap, pool }
 }
 
-/// The limit on the bytes for an operation's bookkeeping. A copy of a shorter message is not detected.
-const LITTLE: usize = 4 << 10;
+/// The maximum number of bytes for the bookkeeping of an operation. Copies of shorter messages are not detected.
+const SLACK: usize = 4 << 10;
 
 fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
     let mut message = Buffer::with_capacity(256).expect("room");
@@ -107,7 +107,7 @@ fn objects() {
     let bytes = encoded(&value).to_vec();
     let len = bytes.len();
     let mut message = Buffer::from_bytes(global().alloc(len).expect("room"), &bytes).expect("a message");
-    assert!(len > 300_000 && encoding.pool < 3 * len && encoding.heap < LITTLE, "{encoding:?}");
+    assert!(len > 300_000 && encoding.pool < 3 * len && encoding.heap < SLACK, "{encoding:?}");
     let decoding = memory_per_round(|| {
         message.rewind();
         drop(message.read_object::<Vec<u64>>().expect("the value"));
@@ -124,8 +124,8 @@ fn objects() {
                 Ok(())
             })?;
             if let Some(used) = used {
-                assert!(used.pool <= encoding.pool + len + LITTLE, "{used:?} for {len} bytes, {encoding:?}");
-                assert!(used.heap <= decoding.heap + LITTLE, "{used:?} for {len} bytes, {decoding:?}");
+                assert!(used.pool <= encoding.pool + len + SLACK, "{used:?} for {len} bytes, {encoding:?}");
+                assert!(used.heap <= decoding.heap + SLACK, "{used:?} for {len} bytes, {decoding:?}");
             }
             let mut held = Some(value.clone());
             let used = memory_of_all_ranks(&world, || {
@@ -135,15 +135,15 @@ fn objects() {
             })?;
             if let Some(used) = used {
                 let others = size - 1;
-                assert!(used.pool <= encoding.pool + others * (len + LITTLE), "{used:?}, {encoding:?}");
-                assert!(used.heap <= others * decoding.heap + size * LITTLE, "{used:?}, {decoding:?}");
+                assert!(used.pool <= encoding.pool + others * (len + SLACK), "{used:?}, {encoding:?}");
+                assert!(used.heap <= others * decoding.heap + size * SLACK, "{used:?}, {decoding:?}");
             }
             Ok(())
         });
     }
 }
 
-/// A buffer needs the memory of the message at the receiver, whether it consists of one piece or of several.
+/// A buffer needs memory only for the message at the receiver, whether it consists of one piece or of several.
 fn buffers() {
     for (fixed, dynamic) in [(1000, 0), (60_000, 0), (1000, 60_000), (1000, 600_000)] {
         ranks(2, |world| {
@@ -161,7 +161,7 @@ fn buffers() {
                 _ => world.recv_buffer(0, 0).map(drop),
             })?;
             if let Some(used) = used {
-                assert!(used.pool <= len + LITTLE && used.heap <= LITTLE, "{used:?} for {len} bytes");
+                assert!(used.pool <= len + SLACK && used.heap <= SLACK, "{used:?} for {len} bytes");
                 assert!(used.calls <= 8, "{used:?} for {len} bytes");
             }
             Ok(())

@@ -22,11 +22,11 @@ enum Fit {
 enum Growth {
     /// 1, 2, 4, 8 MiB, then 16 MiB each.
     Regions,
-    /// One address range, which grows by 4 MiB.
+    /// One address range, which grows by multiples of 4 MiB.
     Range,
 }
 
-/// Region, first unit, number of units.
+/// (region, first unit, number of units)
 type Run = (usize, usize, usize);
 
 struct Regions {
@@ -61,7 +61,6 @@ impl Regions {
         Some(run)
     }
 
-    /// Allocates a run. If necessary, first returns the kept runs, then grows.
     fn get(&mut self, units: usize, kept: &mut Vec<(usize, Run)>) -> Run {
         loop {
             if let Some(run) = self.take(units) {
@@ -95,7 +94,6 @@ impl Regions {
 /// The size of a block, and its run unless it shares one.
 type Block = (usize, Option<Run>);
 
-/// Returns region bytes ÷ peak of live bytes, and the share of requests for runs that kept runs served.
 fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize) -> (f64, f64) {
     let mut random = Random(seed);
     let mut regions = Regions { taken: Vec::new(), fit, growth };

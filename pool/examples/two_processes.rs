@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 
 use mpj_pool::{Magazine, Pool, RawBuffer, SharedStorage};
 
-/// The sender: allocates in the segment, writes, and sends the offset.
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     if let (Some(fd), Some(epoch)) = (arguments.next(), arguments.next()) {
@@ -26,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(fd);
 
     let pool = Magazine::fixed(segment)?;
-    let text = b"written once, copied never";
+    let text = b"written by another process";
     let mut block = pool.alloc(text.len())?;
     block.as_uninit_mut()[..text.len()].write_copy_of_slice(text);
     let (_, offset) = block.region_offset().ok_or("shared memory has a key")?;
@@ -40,7 +39,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     if status.success() { Ok(()) } else { Err("the peer failed".into()) }
 }
 
-/// The receiver: attaches, checks the received values, and reads.
 fn receive(fd: i32, epoch: u64) -> Result<(), Box<dyn Error>> {
     // SAFETY: the sender passes this descriptor, and nothing else here uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };

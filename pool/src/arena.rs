@@ -46,23 +46,22 @@ impl<S: Storage> ArenaRegion<S> {
 /// # Invariants
 /// 1. It is freed when the pool is dropped and no block is live, by the thread that first sees both under the lock.
 ///    Cached blocks do not count: a flag stops their threads from using them.
-/// 2. Each region's `arena` points to it and each region's `slot` is its index in `State::slots`, as long as the region
+/// 2. Each region's `arena` points to this arena, and its `slot` is its index in `State::slots`, as long as the region
 ///    lives; a region of live or cached blocks is not removed.
 /// 3. `this` points to the arena and is the pointer to free it by; a pointer made from `&self` must not free.
 pub(crate) struct Arena<S: Storage> {
     this: NonNull<Arena<S>>,
     lock: Lock<State<S>>,
-    /// Held, without `lock`, while a region is created: one thread grows the pool, others wait for the result.
+    /// Held while a region is created, so that only one thread grows the pool. `lock` is free meanwhile.
     growing: Mutex<()>,
     growth: Growth,
     source: Option<MakeStorage<S>>,
     caching: Option<Box<CacheShared>>,
-    /// The largest block that shares a region with others.
+    /// The largest block that shares a region.
     max_shared: usize,
     max_alloc: usize,
 }
 
-/// The state that all thread caches of a pool share.
 #[derive(Debug)]
 pub(crate) struct CacheShared {
     id: u64,
@@ -76,7 +75,8 @@ impl CacheShared {
     /// The bytes added to `large` are 1/`LARGE_SHARE` of the largest total size of the shared regions so far.
     const LARGE_SHARE: u64 = 4;
 
-    /// `budget` is the maximum number of bytes in small blocks of a thread, in its large blocks, and in the depot.
+    /// `budget` is the maximum number of bytes in each of: a thread's small blocks, its large blocks (in addition to
+    /// `large`), and the depot.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
@@ -130,7 +130,6 @@ impl<S: Storage> Arena<S> {
         Ok(arena)
     }
 
-    /// Limits caching to blocks that share a region: a block with a region of its own has no class.
     fn caching_up_to(caching: Option<CacheShared>, max_shared: usize) -> Option<Box<CacheShared>> {
         caching.map(|caching| {
             let budget = Budget { max_block: max_shared, ..caching.budget };
@@ -180,7 +179,7 @@ impl<S: Storage> Arena<S> {
         self.lock.lock().alloc(class, len)
     }
 
-    /// Allocates after the regions had no room: from blocks freed meanwhile, cached blocks, or a new region.
+    /// Allocates if the regions had no room: from blocks freed meanwhile, cached blocks, or a new region.
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self, len: usize) -> Result<Block<S>, AllocError> {
@@ -190,7 +189,7 @@ impl<S: Storage> Arena<S> {
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let class = self.class(len);
-        // Meanwhile, another thread may have created a region or freed blocks. Otherwise, cached blocks may suffice.
+        // Another thread might have created a region or freed blocks meanwhile. Otherwise, cached blocks might suffice.
         let mut found = Self::try_regions(&mut self.lock.lock(), class, len);
         if found.is_none() && self.drain() {
             found = Self::try_regions(&mut self.lock.lock(), class, len);
@@ -212,7 +211,6 @@ impl<S: Storage> Arena<S> {
                 None => Some(Division::Whole { is_live: false }),
             };
             let got = storage.size();
-            // A source may round up, but not down.
             let division = division.filter(|_| got >= size);
             division.map(|division| (storage, division)).ok_or(StorageError::Size { asked: size, most: got })
         });
@@ -220,7 +218,7 @@ impl<S: Storage> Arena<S> {
             made.map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;
         let mut state = self.lock.lock();
         self.insert(&mut state, storage, division);
-        // Before the lock is released, so that no other thread takes the block.
+        // Before the lock is released, so that no other thread takes the new memory.
         let block = Self::try_regions(&mut state, class, len);
         drop(state);
         block.ok_or_else(|| self.alloc_error(len, self.full()))
@@ -242,7 +240,7 @@ impl<S: Storage> Arena<S> {
         block.map(|block| unsafe { Block::new(block) })
     }
 
-    /// Returns the size of a new region for `needed` bytes, if the limit allows it. Frees idle regions if necessary.
+    /// Returns the size for a new region, or `None` if the limit does not allow it even after idle regions are freed.
     fn region_size(&self, needed: usize, is_shared: bool) -> Option<usize> {
         let sizes = || {
             let state = self.lock.lock();
@@ -291,7 +289,7 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Grows a live block in place to `len` bytes, more than it has, if the memory after it is free and suitable.
+    /// Grows a live block in place to `len` bytes, more than it has; see `Block::try_grow`.
     ///
     /// # Safety
     /// `block` is a live block of an arena of this type, and is used again only if this returns `None`.
@@ -349,14 +347,15 @@ impl<S: Storage> Arena<S> {
         arena
     }
 
-    /// Frees regions without live blocks, except the region of a fixed pool. Returns the number of bytes.
+    /// Returns cached blocks as `drain` does, and frees regions without live or cached blocks, except the region of a
+    /// fixed pool. Returns the number of bytes.
     pub(crate) fn trim(&self) -> usize {
         self.drain();
         let mut state = self.lock.lock();
         state.merge_all();
         let idle = if self.source.is_some() { state.remove_idle() } else { Vec::new() };
+        // Unmapping is slow, so the lock is released before.
         drop(state);
-        // Unmapping is slow, so the lock is released first.
         idle.iter().map(region::RegionEntry::size).sum()
     }
 

@@ -31,9 +31,8 @@ pub struct Block<S: Storage> {
     region: PhantomData<NonNull<ArenaRegion<S>>>,
 }
 
-/// The value of freed bytes in debug builds.
+/// The value that a debug build writes to the start of a freed block.
 const POISON: u8 = 0xdb;
-/// The maximum number of poisoned bytes: most uses after free read the beginning of a block.
 const MAX_POISONED_BYTES: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
@@ -52,15 +51,15 @@ impl<S: Storage> Block<S> {
     /// Returns the same block, with its handle in registers.
     ///
     /// A function with a fast path calls this on its slow path. Otherwise both paths might store the handle in memory,
-    /// and the caller would load it with another width. Such a load takes ten times as long as the fast path.
+    /// and the caller would load it with another width, which stalls.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
         let BlockPtr { base, tag } = self.into_raw();
         Block { raw: BlockPtr { base: black_box(base), tag: black_box(tag) }, region: PhantomData }
     }
 
-    /// Grows the block in place to at least `len` bytes, if the memory after it is free and suitable. It keeps its
-    /// content. A block that is large enough is returned unchanged.
+    /// Grows the block in place to at least `len` bytes, if the memory after it is free and a block of that size may
+    /// start at its address. It keeps its content. A block that is large enough is returned unchanged.
     ///
     /// ```
     /// use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer};
@@ -86,7 +85,7 @@ impl<S: Storage> Block<S> {
         }
     }
 
-    /// Overwrites the start of the block, so that reads after the free are noticed.
+    /// Overwrites the start of the block, so that a read after the free finds an obviously wrong value.
     fn poison(&mut self) {
         let bytes = self.as_uninit_mut();
         let len = bytes.len().min(MAX_POISONED_BYTES);
@@ -119,7 +118,7 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
             Some(class) => class.bytes(),
             None => self.region_of().storage.size(),
         };
-        // With this, callers that index the first byte have no bounds check.
+        // Removes the bounds check of callers that index the first byte.
         // SAFETY: invariant 2: every class and every region has at least the smallest block.
         unsafe { core::hint::assert_unchecked(capacity >= MIN_BLOCK) };
         capacity
@@ -138,7 +137,7 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
 impl<S: Storage> Drop for Block<S> {
     #[inline]
     fn drop(&mut self) {
-        // Not under Miri, which detects reads of uninitialised memory by itself.
+        // Not under Miri: poison would initialise the bytes, and so hide reads of uninitialised memory.
         if cfg!(debug_assertions) && !cfg!(miri) {
             self.poison();
         }

@@ -5,7 +5,7 @@ use core::fmt;
 mod size;
 pub(crate) use size::Class;
 
-/// The size of the smallest block, and of a *leaf*, the unit of all offsets in a region: one cache line.
+/// The size of the smallest block of a `Buddy` or `Magazine`, and of a *leaf*, the unit of offsets in a region.
 pub const MIN_BLOCK: usize = 64;
 
 /// The largest alignment that pools guarantee.
@@ -64,7 +64,6 @@ impl Order {
         1 << self.0
     }
 
-    /// Returns the order of half a block, or of the smallest block.
     #[inline]
     pub(crate) const fn half(self) -> Order {
         Order(self.0.saturating_sub(1))

@@ -8,7 +8,7 @@ use crate::StorageError;
 pub struct AllocError {
     /// The bytes requested.
     pub requested: usize,
-    /// The largest request that this pool can serve.
+    /// The largest request that this pool accepts.
     pub limit: usize,
     /// The bytes granted in live blocks when the request failed.
     pub live_bytes: usize,
@@ -22,12 +22,13 @@ pub struct AllocError {
 pub enum AllocErrorKind {
     /// The request exceeds the maximum of the pool.
     TooLarge,
-    /// The pool has reached its limit. The request may succeed when other blocks are freed.
+    /// No free memory suits the request, and the limit does not allow a new region. The request can succeed when other
+    /// blocks are freed.
     Full {
         /// The limit of the pool's memory in bytes.
         capacity: usize,
     },
-    /// The pool could not create another region.
+    /// The storage of a new region could not be created.
     Storage(StorageError),
 }
 

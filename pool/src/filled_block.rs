@@ -14,8 +14,6 @@ use crate::{RawBuffer, Region, RegionKey};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With the feature `bytes`, it implements `bytes::BufMut` and converts to `bytes::Bytes` without a copy.
-///
 /// # Invariants
 /// 1. `len ≤ block.capacity()`, and the first `len` bytes are initialised. No other code has access to the block.
 pub struct FilledBlock<B> {
@@ -100,7 +98,7 @@ impl<B: RawBuffer> AsMut<[u8]> for FilledBlock<B> {
 }
 
 impl<B: RawBuffer> io::Write for FilledBlock<B> {
-    /// Writes the first bytes, up to the free space of the block, possibly 0.
+    /// Appends the first of `bytes`, up to the free space of the block.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(self.remaining_capacity());
         self.extend_from_slice(&bytes[..count]).map_err(io::Error::other)?;

@@ -1,25 +1,20 @@
 //! Pooled, aligned, registrable memory for messages.
 //!
 //! A [`Storage`] is a stable range of bytes. A [`Pool`] allocates blocks from storages. A block is a [`RawBuffer`];
-//! dropping it, on any thread, frees it. Blocks are not zeroed. Each is aligned to the largest power of two ≤
-//! min(requested length, 4096), at least 64.
-//!
-//! The default pool is for servers and simulations in which one thread allocates a message and another frees it. Most
-//! allocations take no lock and cause no page fault.
+//! dropping it, on any thread, frees it. [`Pool::alloc`] does not zero blocks. Each block is aligned to the largest
+//! power of two ≤ min(requested length, 4096), at least 64.
 //!
 //! # Which storage?
 //! | storage | memory | use it |
 //! |---|---|---|
-//! | [`Pages`] | anonymous pages, huge if possible, faulted in at creation, most of a large range by a thread | by default |
-//! | [`Heap`] | the global allocator, faulted in on access | for small pools, and under tools that check allocations |
+//! | [`Pages`] | anonymous pages, huge if possible; the first 4 MiB faulted in at creation, the rest by a thread | by default |
+//! | [`Heap`] | the global allocator | for small pools, and under tools that check allocations |
 //! | [`Huge`] | huge pages of the system's reserve, or [`Pages`] if it has none | for regions of gigabytes |
 //! | [`FileStorage`] | a named file; its functions are unsafe | for pools larger than the main memory, or found by name |
 //! | [`SharedStorage`] | a sealed memfd that other processes can map | to pass blocks to other processes of the host by offset |
 //!
-//! For a custom storage, implement [`Storage`], whose documentation lists the requirements.
-//!
-//! Devices can register any storage: a device registers the [region](RawBuffer::region) of a block at its first use,
-//! once for all blocks of the region and independently of other devices ([`Registrations`]).
+//! A device registers the [region](RawBuffer::region) of a block at its first use, once for all blocks of the region
+//! ([`Registrations`]). Blocks of [`Buddy1`] and [`Buddy2`] cannot be registered.
 //!
 //! # Which pool?
 //! | pool | description | use it |
@@ -28,22 +23,22 @@
 //! | [`Magazine::growing`] | a separate pool, with or without a limit | to limit or to separate memory |
 //! | [`Magazine::fixed`] | a pool over one storage | for a shared segment, or a region registered in advance |
 //! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the pools of the mpjbuf paper, and no pool | for comparisons; see [`strategy::with_pool`] |
-//! | [`Buddy`] | one lock, no caches; each size is a power of two | for small pools, in which caches would hold too much |
+//! | [`Buddy`] | one lock, no caches; blocks that share a region have a power of two as their size | for small pools, in which caches would hold too much |
 //!
 //! # Cost
 //! | | time | memory |
 //! |---|---|---|
-//! | a block that the thread has freed before | 2 to 3 ns, the same at 64 B and 8 MiB; no atomic instruction | the size class: +9 % on average, +25 % at most above 256 B, +75 % at most for a block that was cached for a larger class |
-//! | a block freed on another thread | a lock for dozens of blocks | the same |
-//! | a block that is not cached | one or two locks, some tens of ns, however many blocks are live | a run of leaves; the rest stays free |
+//! | a block that the thread has cached | a few ns, the same at 64 B and 8 MiB; no lock | the size class. Above 256 B: at most +25 %, or +75 % in a block that was cached for a larger class |
+//! | a block freed on another thread | a lock per batch of up to 64 blocks; above 512 KiB, a lock per block | the same |
+//! | a block that is not cached | usually one or two locks | the same |
 //! | the first block of a region | the system's time to allocate the pages, once | regions double, 1 MiB to 16 MiB by default |
-//! | a block above half a region | a separate mapping; the last eight idle ones are kept | whole pages |
-//! | the cache of a thread | | 8 MiB in blocks up to 512 KiB, 8 MiB in larger ones; each at most a 32nd of the limit of the pool |
-//! | shared by all threads | | the same amount in the depot; in blocks above 512 KiB a quarter of the largest total size of shared regions |
-//! | peak memory for 256 random blocks of 64 B to 8 MiB | | 1.35 times the peak of live bytes on [`Heap`], 1.5 times on [`Pages`] |
+//! | a block above half the largest region | a region of its own; at most eight idle ones are kept | whole pages |
+//! | the cache of a thread | | at most 8 MiB in blocks up to 512 KiB, and 8 MiB in larger ones; each at most a 32nd of the limit of the pool |
+//! | the depot | | at most 8 MiB, and a 32nd of the limit |
+//! | large blocks in the caches of all threads, in addition | | a quarter of the largest total size of the regions that blocks share |
 //! | bookkeeping | | 0.8 % of a region, outside it; up to 75 KiB per thread and pool |
 //!
-//! `cargo run --release -p mpj-pool --example pool_timings` measures most of these on a machine.
+//! `cargo run --release -p mpj-pool --example pool_timings` prints times and peak memory.
 //!
 //! # Examples
 //! A server: one thread receives into blocks, other threads process and drop them.
@@ -73,21 +68,19 @@
 //! * `allocator-api2`: `PoolAllocator`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
 //! * `bytes`: [`FilledBlock`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
 //!
-//! Neither is on by default; `cargo test` turns them on. The crate compiles no C.
+//! Neither is on by default. The crate compiles no C.
 //!
 //! # Platforms
-//! The README lists the storages of each system.
-//!
-//! The crate supports 32-bit and 64-bit CPUs of either byte order, with 64-bit atomics or (by `portable-atomic`)
-//! without. With 32-bit addresses, a block of a [`Magazine`] has at most 1 GiB. The tests run on x86-64 Linux.
-//! `.ci/portable` tests the code for other systems (`--cfg mpj_portable`) on Linux, type-checks it for macOS and
-//! Windows, and runs most tests for i686, aarch64, s390x and 32-bit PowerPC, most under an emulator.
+//! The README lists the storages of each system. The crate supports 32-bit and 64-bit CPUs of either byte order, with
+//! 64-bit atomics or (by `portable-atomic`) without. With 32-bit addresses, a block of a [`Magazine`] or [`Buddy`] has
+//! at most 1 GiB.
 //!
 //! # Safety model
 //! * The bytes of a block belong to its handle alone. `unsafe` code that accesses them through the pointer must keep
 //!   the handle alive and borrowed accordingly.
-//! * Except in [`Buddy1`], free blocks are recorded outside the memory: no late or wild write into it corrupts a pool.
-//! * A [`SharedStorage`] segment is rejected unless it is sealed: no peer can truncate it while it is read.
+//! * Except in [`Buddy1`], free blocks are recorded outside the memory, so a late write to a freed block does not
+//!   corrupt the pool.
+//! * `SharedStorage::attach` rejects a segment that is not sealed, so no peer can truncate a segment while it is read.
 //! * Peers that map a segment are trusted not to write into blocks that were not sent to them: one user on one host is
 //!   one trust domain. Readers must still check everything that peers write.
 

@@ -7,10 +7,10 @@ use allocator_api2::alloc::{AllocError, Allocator};
 use crate::strategy::PrivateStorage;
 use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
 
-/// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec`, `hashbrown::HashMap` and the like.
+/// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec` or `hashbrown::HashMap`.
 ///
-/// A collection does not pass the handle of the block that it frees. Therefore the handle is stored in front of the
-/// bytes, in max(64, alignment) more bytes, and the storage must be [`PrivateStorage`]. The largest alignment is 2048.
+/// A collection frees memory by its address. Therefore the handle of the block is stored in front of the bytes, in
+/// max(64, alignment) more bytes, and the storage must be [`PrivateStorage`]. The largest alignment is 2048.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -41,13 +41,13 @@ impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
         layout.align().max(Self::HEAD)
     }
 
-    /// Moves the handle of `block` to the block's start, and returns the bytes after it.
+    /// Returns the bytes after the handle.
     fn store_handle(block: Block<S>, head: usize) -> NonNull<[u8]> {
         let (base, capacity) = (block.as_ptr(), block.capacity());
         let handle = base.cast::<Block<S>>();
         // SAFETY: a block is aligned to at least 64 and has `head` ≥ 64 bytes in front of those that are returned.
         unsafe { handle.write(block) };
-        // SAFETY: a block for `head + size` bytes is no shorter than `head`.
+        // SAFETY: the block is for `head + size` bytes, so it has at least `head`.
         let bytes = unsafe { base.add(head) };
         NonNull::slice_from_raw_parts(bytes, capacity - head)
     }
@@ -83,7 +83,7 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
 
     unsafe fn grow(&self, bytes: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let head = Self::head(old);
-        // `deallocate` expects the handle at the position for the new layout.
+        // `deallocate` will look for the handle at the position for the new layout.
         if Self::head(new) == head {
             let len = head.checked_add(new.size()).ok_or(AllocError)?;
             // SAFETY: the caller's promise; the handle is stored there again below, in either case.
@@ -94,7 +94,7 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
             };
         }
         let target = self.allocate(new)?;
-        // SAFETY: both are `old.size()` bytes long at least, and different blocks.
+        // SAFETY: they are different blocks, each of at least `old.size()` bytes.
         unsafe { target.cast::<u8>().copy_from_nonoverlapping(bytes, old.size()) };
         // SAFETY: the caller's promise.
         unsafe { self.deallocate(bytes, old) };

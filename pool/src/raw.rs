@@ -33,12 +33,14 @@ pub unsafe trait RawBuffer: Send {
     /// Returns the size in bytes, at least the requested one.
     fn capacity(&self) -> usize;
 
-    /// Returns the key of the shared region of the block, and the offset of the block in it in bytes.
+    /// Returns the key of the block's region and the offset of the block in it in bytes, or `None` if other processes
+    /// cannot map the region.
     fn region_offset(&self) -> Option<(RegionKey, usize)> {
         None
     }
 
-    /// Returns the region of the block, which a device registers once for all its blocks.
+    /// Returns the region of the block, which a device registers once for all its blocks, or `None` if devices cannot
+    /// register it.
     fn region(&self) -> Option<&Region> {
         None
     }
@@ -62,7 +64,7 @@ pub unsafe trait RawBuffer: Send {
     }
 }
 
-/// Bytes at a fixed address that can be read: every [`RawBuffer`], and memory that its handle must not write.
+/// Bytes at a fixed address that can be read: those of every [`RawBuffer`], and memory whose handle must not write it.
 ///
 /// # Safety
 /// For as long as `self` exists, wherever it is moved:
@@ -75,12 +77,12 @@ pub unsafe trait ReadBlock: Send {
     /// Returns the bytes, which may be uninitialised.
     fn bytes(&self) -> &[MaybeUninit<u8>];
 
-    /// Returns the key of the shared region of the bytes, and their offset in it.
+    /// As [`RawBuffer::region_offset`], for these bytes.
     fn region_offset_of_bytes(&self) -> Option<(RegionKey, usize)> {
         None
     }
 
-    /// Returns the region of the bytes.
+    /// As [`RawBuffer::region`], for these bytes.
     fn region_of_bytes(&self) -> Option<&Region> {
         None
     }
@@ -129,7 +131,8 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// least 64. A request of 0 bytes gets the smallest block.
     ///
     /// # Errors
-    /// [`AllocError`], which contains the request and the state of the pool.
+    /// [`AllocError`] if `len` exceeds [`max_alloc`](Self::max_alloc), the limit of the pool is reached, or a region
+    /// cannot be created.
     fn alloc(&self, len: usize) -> Result<Self::Block, AllocError>;
 
     /// Allocates a block as [`alloc`](Self::alloc) does, and fills it with zeros.
@@ -144,18 +147,18 @@ pub trait Pool: Send + Sync + fmt::Debug {
         Ok(block)
     }
 
-    /// Returns the largest `len` for which [`alloc`](Self::alloc) can succeed on an empty pool.
+    /// Returns the largest `len` that [`alloc`](Self::alloc) accepts; it always fails above it.
     fn max_alloc(&self) -> usize;
 
     /// Returns the counters, summed over threads and regions.
     fn stats(&self) -> PoolStats;
 
-    /// Frees unused regions. Returns the number of bytes. The default frees none.
+    /// Frees unused regions. Returns the number of bytes. The default implementation frees nothing.
     fn trim(&self) -> usize {
         0
     }
 
-    /// Checks all internal counts and lists. Slow, for tests.
+    /// Checks internal counts and lists. Slow; for tests.
     ///
     /// # Errors
     /// A sentence that names the first broken invariant.

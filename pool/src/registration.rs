@@ -49,26 +49,25 @@ impl fmt::Display for RegisterError {
 
 impl core::error::Error for RegisterError {}
 
-/// The registration of a region with a device: an `ibv_mr`, or any key that the device looks up by address.
+/// The registration of a region with a device, such as an `ibv_mr`.
 ///
 /// # Safety
-/// 1. Until [`deregister`](Self::deregister) is called, the device accesses no byte outside of the region for which it was
-///    made, and accesses the region only for work that was posted with this registration.
+/// 1. Until [`deregister`](Self::deregister) is called, the device accesses no byte outside of the region, and accesses
+///    the region only for work that was posted with this registration.
 /// 2. When `deregister` returns `Ok`, the device is quiesced: it will not read or write the region again, whatever was
 ///    posted and whatever a peer still sends. If that cannot be guaranteed, `deregister` returns an error.
 /// 3. The value keeps the parts of the device that it needs open.
 #[expect(unsafe_code, reason = "a region is unmapped when it reports that the device is quiesced")]
 pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
-    /// Deregisters the region and quiesces the device. Also called if the device has already done so.
+    /// Deregisters the region and quiesces the device. Called even if the device has already done both.
     ///
     /// # Errors
-    /// If the device may still access the memory, for example by a bound memory window. It then stays mapped forever.
+    /// If the device may still access the memory, for example by a bound memory window. The memory then stays mapped
+    /// until the process ends.
     fn deregister(&self) -> Result<(), RegisterError>;
 }
 
-/// The registrations of a region, one for each device that has requested one.
-///
-/// Registering pins pages and passes their addresses to the device, which takes 1 to 3 ms for 64 MiB.
+/// The registrations of a region, at most one for each device. Registering is slow, because it pins pages.
 #[derive(Debug, Default)]
 pub struct Registrations {
     list: Mutex<Vec<(u64, Arc<dyn RegionRegistration>)>>,
@@ -77,7 +76,7 @@ pub struct Registrations {
 impl Registrations {
     /// Returns the registration with a device; `register` makes it on the first call.
     ///
-    /// `device` identifies the device in this process. Other devices wait while `register` runs.
+    /// `device` identifies the device in this process. Calls for other devices wait while `register` runs.
     ///
     /// # Errors
     /// The error of `register`; the next call runs it again.
@@ -95,15 +94,14 @@ impl Registrations {
         Ok(made)
     }
 
-    /// Deregisters all; returns whether every device is quiesced.
+    /// Deregisters the region with every device, even after one has failed. Returns whether every device is quiesced.
     fn deregister_all(&mut self) -> bool {
         let list = self.list.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // All are deregistered, even after one has failed.
-        list.drain(..).fold(true, |quiet, (_, known)| known.deregister().is_ok() && quiet)
+        list.drain(..).fold(true, |quiesced, (_, known)| known.deregister().is_ok() && quiesced)
     }
 }
 
-/// A region, as a device sees it.
+/// The memory of a region, and its registrations.
 #[derive(Debug)]
 pub struct Region {
     /// The first byte.
@@ -112,22 +110,22 @@ pub struct Region {
     pub len: usize,
     /// The page size in bytes.
     pub page: usize,
-    /// The registrations of the region. If one of them cannot be deregistered, the memory stays mapped.
+    /// The registrations of the region.
     pub registrations: Registrations,
 }
 
-// SAFETY: it only describes memory; code that accesses the memory is responsible for that.
+// SAFETY: it only describes memory, and gives no access to it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// Storages that a device could not deregister. They stay mapped as long as the process lives.
+/// Storages that a device could not deregister; they stay mapped until the process ends.
 static LEAKED: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 
 /// A storage and its registrations.
 ///
-/// If a device does not deregister it on drop, it is [leaked](LEAKED): a late write must not hit memory that was
-/// mapped there since.
+/// If a device cannot deregister it on drop, the storage is [leaked](LEAKED): the device might still write, and must
+/// not hit a later mapping at the same address.
 #[derive(Debug)]
 pub(crate) struct RegisteredStorage<S: Storage> {
     storage: ManuallyDrop<S>,
@@ -160,7 +158,6 @@ impl<S: Storage> Drop for RegisteredStorage<S> {
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
         if !self.region.registrations.deregister_all() {
-            // A static list, so that leak detectors do not report it.
             LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }
     }

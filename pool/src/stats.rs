@@ -1,4 +1,4 @@
-/// Counters of a pool at one moment.
+/// Counters of a pool. While other threads use it, they might be out of date and inconsistent.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -19,13 +19,13 @@ pub struct PoolStats {
     pub live_bytes: u64,
     /// The maximum number of bytes at one time in live and cached blocks.
     pub peak_bytes: u64,
-    /// Bytes in blocks cached by threads and depots.
+    /// Bytes in blocks cached by threads and the depot.
     pub cached_bytes: u64,
     /// Regions held.
     pub regions: u64,
     /// Bytes in the regions held.
     pub region_bytes: u64,
-    /// Bytes requested so far.
+    /// Bytes requested so far. Growing a block in place counts as a request, here and in `granted_bytes`.
     pub requested_bytes: u64,
     /// Bytes granted so far.
     pub granted_bytes: u64,
@@ -33,20 +33,18 @@ pub struct PoolStats {
     pub allocs: u64,
     /// Blocks freed so far.
     pub frees: u64,
-    /// Allocations of blocks that the calling thread had cached.
+    /// Allocations of blocks that the calling thread had cached, except those counted in `misses`.
     pub hits: u64,
     /// All other allocations, and those of small blocks that used a larger cached block after a failed fetch.
     pub misses: u64,
-    /// Splits so far, each of a block into 64 parts.
+    /// Splits of a block into 64 parts so far, in [`Buddy`](crate::Buddy) and [`Magazine`](crate::Magazine).
     pub splits: u64,
-    /// Merges so far, each of 64 free neighbours into a block.
+    /// Merges of 64 free neighbours into a block so far, in the same pools.
     pub merges: u64,
 }
 
 impl PoolStats {
-    /// Returns the bytes granted so far beyond the requested ones.
-    ///
-    /// `waste() / granted_bytes` is their share of all blocks granted so far. That of the live blocks can differ.
+    /// Returns the bytes granted so far beyond the requested ones, in live and freed blocks.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};

@@ -1,4 +1,4 @@
-//! The lock, counters, budgets and flags of this crate, over the atomics of core or loom.
+//! The lock, counters, budgets and flags of this crate.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -16,7 +16,6 @@ use atomic::{AtomicBool, Ordering};
 #[cfg(not(any(loom, target_has_atomic = "64")))]
 use portable_atomic::AtomicU64;
 
-// Core's cell with loom's interface.
 #[cfg(not(loom))]
 mod cell {
     #[derive(Debug)]
@@ -49,9 +48,7 @@ mod cell {
 /// A mutex whose last access to its own memory is the store that unlocks it.
 ///
 /// std's mutex does not guarantee this. Dropping the last block of a dropped pool frees this lock, possibly right after
-/// another thread has unlocked it.
-///
-/// Held for a short time, without system calls except of the allocator. Waiters spin, then yield, then sleep.
+/// another thread has unlocked it. Waiters spin, then yield, then sleep.
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     held: AtomicBool,
@@ -108,7 +105,6 @@ impl<T> Lock<T> {
     }
 }
 
-/// Waits: a few cycles at first, then the rest of the time slice, then increasing sleeps.
 #[cfg(not(loom))]
 fn pause(round: u32) {
     use std::time::Duration;
@@ -153,9 +149,9 @@ impl Drop for Unlock {
     }
 }
 
-/// A number that one thread changes and any thread reads, without a locked instruction on either side.
+/// A number that one thread changes and any thread reads; on 64-bit CPUs without a locked instruction on either side.
 ///
-/// A thread that reads a value sees everything that the writer did before it wrote the value.
+/// A thread that reads a value with `get` sees everything that the writer did before it wrote the value.
 #[derive(Debug)]
 pub(crate) struct OwnerCounter(AtomicU64);
 
@@ -164,7 +160,7 @@ impl OwnerCounter {
         OwnerCounter(AtomicU64::new(0))
     }
 
-    /// Adds `more`. Only one thread may do so at a time, otherwise counts are lost (and nothing worse).
+    /// Adds `more`. Only one thread may do so at a time; otherwise counts are lost.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(more);

@@ -66,7 +66,7 @@ impl<'a> SpareWriter<'a> {
         self.put_as_is(src.iter().map(|element| element.swapped()));
     }
 
-    /// Appends fewer than [`ALIGN`] zeros, usually none.
+    /// Appends `count` zeros, fewer than [`ALIGN`].
     #[inline]
     pub(crate) fn pad(&mut self, count: usize) {
         if count > 0 {
@@ -83,7 +83,7 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
-    /// Returns whether `put` swaps elements. A caller with many appends calls this once and has a loop for each order.
+    /// Returns whether `put` swaps elements, so that a caller with many appends can test it once.
     #[inline]
     pub(crate) fn is_swapped(&self) -> bool {
         self.is_swapped
@@ -109,7 +109,7 @@ impl<'a> SpareWriter<'a> {
         self.failed |= all.is_none();
     }
 
-    // Not inlined, so that a call with few items does not pay for both loops.
+    // Not inlined, because a second inlined loop would slow calls with few items.
     #[cold]
     #[inline(never)]
     fn put_all_swapped<S: Copy, T: Element>(

@@ -36,12 +36,12 @@ macro_rules! leaves {
     )*};
 }
 
-// Composite values; all but structs, newtypes and tuples have bytes of their own, such as a length.
+// Composite values. `$has_bytes`: they have bytes of their own, such as a length. `$announced`: see `LimitGuard`.
 macro_rules! nests {
-    ($($method:ident ($($arg:ident: $type:ty),*) $moved:literal $announced:literal;)*) => {$(
+    ($($method:ident ($($arg:ident: $type:ty),*) $has_bytes:literal $announced:literal;)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, $($arg: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            if $moved {
+            if $has_bytes {
                 self.limits.has_read_bytes.set(true);
             }
             let visitor = LimitGuard { announced: $announced, ..self.with(visitor) };
@@ -171,8 +171,8 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for LimitGuard<'_, A> {
         if !self.announced {
             return inner.next_element_seed(seed);
         }
-        let (value, moved) = self.limits.element(|| inner.next_element_seed(seed))?;
-        self.announced = !moved;
+        let (value, has_bytes) = self.limits.element(|| inner.next_element_seed(seed))?;
+        self.announced = !has_bytes;
         Ok(value)
     }
 
@@ -192,8 +192,8 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for LimitGuard<'_, A> {
         if !self.announced {
             return inner.next_key_seed(seed);
         }
-        let (value, moved) = self.limits.element(|| inner.next_key_seed(seed))?;
-        self.announced = !moved;
+        let (value, has_bytes) = self.limits.element(|| inner.next_key_seed(seed))?;
+        self.announced = !has_bytes;
         Ok(value)
     }
 

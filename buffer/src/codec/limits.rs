@@ -31,8 +31,8 @@ impl Limits {
         self.failure.get()
     }
 
-    /// Returns for how many of `announced` elements to reserve memory: at most one per byte. All sequences of a value
-    /// share the budget. Otherwise nested sequences with false lengths would reserve memory at every level.
+    /// Returns the number of elements for which to reserve memory: at most `announced`, and one per byte. All sequences
+    /// of a value share the budget. Otherwise nested sequences with false lengths would reserve memory at every level.
     pub(super) fn hint(&self, announced: usize) -> usize {
         let byte_budget = self.byte_budget.get();
         let hint = announced.min(byte_budget);
@@ -66,14 +66,14 @@ impl Limits {
     ) -> Result<(Option<T>, bool), E> {
         self.has_read_bytes.set(false);
         let value = read()?;
-        let moved = self.has_read_bytes.replace(true);
-        if value.is_some() && !moved {
+        let has_bytes = self.has_read_bytes.replace(true);
+        if value.is_some() && !has_bytes {
             match self.zero_sized.get().checked_sub(1) {
                 Some(empty) => self.zero_sized.set(empty),
                 None => return Err(self.fail(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })),
             }
         }
-        // `moved` is now true for the enclosing sequence, too, because the length of this sequence has bytes.
-        Ok((value, moved))
+        // `has_read_bytes` is now set for the enclosing sequence, too, because the length of this sequence has bytes.
+        Ok((value, has_bytes))
     }
 }

@@ -1,5 +1,5 @@
-//! The cursor through which codecs push bytes into the chain. serde makes a call for every number: a push takes six
-//! instructions here, twelve through the chain.
+//! The cursor through which codecs push bytes into the chain. serde makes a call for every number, and a push takes
+//! fewer instructions here than through the chain.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -38,7 +38,7 @@ impl Cursor {
     }
 
     fn store(self, chain: &mut Chain) {
-        // A local cursor was not stored back: `push` of `with_local_cursor` panicked.
+        // `NOWHERE` means that a push panicked before it stored its cursor.
         chain.poisoned |= self.at == Self::NOWHERE.at;
         let (from, _) = chain.window();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
@@ -65,7 +65,7 @@ impl<'a> RecordWriter<'a> {
         if self.push_if_fits(bytes) {
             return Ok(());
         }
-        // Passed and returned by value, so that the cursor can stay in registers. If the pool panics, `NOWHERE` stays.
+        // By value, so that the cursor can stay in registers.
         let cursor = std::mem::replace(&mut self.cursor, Cursor::NOWHERE);
         self.cursor = push_split(self.chain, cursor, bytes);
         self.split = true;

@@ -95,7 +95,7 @@ impl fmt::Display for ReadError {
             Self::Unread { kind, left } => write!(f, "{left} elements of {kind} are still unread"),
             Self::End => f.write_str("no further section"),
             Self::Invalid { kind, index } => write!(f, "element {index} is not a valid {kind}"),
-            Self::Misaligned { kind } => write!(f, "the block is not aligned for a view of {kind}"),
+            Self::Misaligned { kind } => write!(f, "the elements are not aligned for a view of {kind}"),
             Self::ForeignOrder { kind } => {
                 write!(f, "cannot view {kind}: the section has the other byte order")
             }

@@ -29,6 +29,7 @@ pub struct Reading {
 pub(crate) struct OpenSection {
     pub(super) tag: SectionTag,
     pub(super) order: ByteOrder,
+    /// Whether elements have been read or skipped.
     pub(crate) touched: bool,
     /// Unread elements.
     pub(crate) left: u64,
@@ -47,7 +48,7 @@ impl OpenSection {
 
     /// Returns the error of a read of another kind while this section, the open one, has unread elements.
     #[cold]
-    fn closed_to(&self, want: SectionTag) -> ReadError {
+    fn unread_error(&self, want: SectionTag) -> ReadError {
         if self.touched {
             return ReadError::Unread { kind: self.tag.kind(), left: self.left };
         }
@@ -94,17 +95,16 @@ impl<R: ReadBlock> Buffer<R, Reading> {
             return Ok(OpenSection { tag, order, touched, left, at, end });
         }
         if self.mode.open.left > 0 {
-            return Err(self.mode.open.closed_to(want));
+            return Err(self.mode.open.unread_error(want));
         }
         if let Some(next) = self.next_of(want) {
             return Ok(next);
         }
-        let OpenSection { tag, order, touched, left, at, end } = self.next_or_why(want)?;
+        let OpenSection { tag, order, touched, left, at, end } = self.next_or_mismatch(want)?;
         Ok(OpenSection { tag, order, touched, left, at, end })
     }
 
-    /// Returns the next section if it has the tag `want` in the message's byte order: the usual case, with few
-    /// comparisons.
+    /// Returns the next section if it has the tag `want` in the message's byte order, the usual case.
     #[inline(always)]
     fn next_of(&self, want: SectionTag) -> Option<OpenSection> {
         let Reading { order, sections_end, .. } = self.mode;
@@ -115,9 +115,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
     }
 
-    /// Returns the next section, or an error if it does not have the tag `want`.
     #[inline(never)]
-    fn next_or_why(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
+    fn next_or_mismatch(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
         let next = self.next()?;
         if next.tag == want { Ok(next) } else { Err(mismatch(want, next.tag)) }
     }

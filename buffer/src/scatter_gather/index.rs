@@ -15,7 +15,6 @@ mod private {
         /// Returns the index; a negative one becomes larger than any length.
         fn to_u64(self) -> u64;
 
-        /// Returns the index for an error message.
         fn to_i64(self) -> i64;
     }
 }

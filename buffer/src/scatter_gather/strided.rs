@@ -13,7 +13,7 @@ const NO_DIMS: [(usize, isize); MAX_DIMS] = [(1, 0); MAX_DIMS];
 struct StridedRegion<'a> {
     start: usize,
     volume: usize,
-    /// Dimensions with an extent of 2 or more, the innermost last. Two whose elements are equally spaced are merged.
+    /// Dimensions with an extent of 2 or more, the innermost last. Adjacent ones that form one even spacing are merged.
     dims: &'a [(usize, isize)],
 }
 
@@ -71,7 +71,7 @@ impl<'a> StridedRegion<'a> {
         }
         let outer = self.dims.split_last().map_or(self.dims, |(_, outer)| outer);
         let mut at = self.start;
-        // The innermost of the outer dimensions has its own loop, because most regions have no other outer dimension.
+        // The last outer dimension has its own loop, because most regions have no other outer dimension.
         let (rows, step) = outer.last().copied().unwrap_or((1, 0));
         let planes = outer.len().saturating_sub(1);
         let mut plane = |mut row: usize| {

@@ -24,7 +24,7 @@ impl Buf for MessageReader<'_> {
         self.fill_slices(dst)
     }
 
-    /// Advances to the end of the message if `count` exceeds it, instead of a panic.
+    /// Advances by `count` bytes, at most to the end of the message. Never panics.
     fn advance(&mut self, count: usize) {
         self.advance_by(count);
     }

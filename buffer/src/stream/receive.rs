@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!          16 bytes received              all received
-//!  header ──────────────────────► body ───────────────────► message, header
+//!  header ──────────────────────► body ───────────────────► message; then the next header
 //!    │    length ≤ limit, a block   │      all headers valid
 //!    ╰─► error, header kept         ╰─► error, message dropped
 //! ```
@@ -216,7 +216,7 @@ pub enum Received<R: RawBuffer> {
     Message(Buffer<R, Reading>),
     /// No more bytes are available: read again when the stream is ready.
     Pending,
-    /// The stream has ended, and not inside a message.
+    /// The stream ended after a whole message, or before the first.
     End,
 }
 
@@ -231,7 +231,7 @@ pub enum Received<R: RawBuffer> {
 ///   memory again; it continues where it stopped.
 /// * `Format`: if the header was invalid, every further call returns the same error, because the start of the next
 ///   message is unknown. Otherwise the message is dropped, and the next call begins with the next message.
-/// * `Io`: depends on the stream.
+/// * `Io`: whether a later call can succeed depends on the stream.
 ///
 /// # Examples
 /// ```
@@ -272,7 +272,7 @@ struct Partial<R> {
     body: Option<MessageBody<R>>,
 }
 
-/// Bytes that were read; no message has consumed `memory[from..to]` yet.
+/// Bytes from the stream, of which `memory[from..to]` are not yet consumed.
 #[derive(Default)]
 struct ReadAhead {
     memory: Vec<u8>,
@@ -324,7 +324,7 @@ impl<P: Pool> Receiver<P> {
         self.limit = limit;
     }
 
-    /// Returns whether bytes were received that belong to no returned message.
+    /// Returns whether the receiver holds bytes of a message that it has not returned.
     pub fn has_partial_message(&self) -> bool {
         self.partial.have > 0 || self.ahead.from < self.ahead.to
     }

@@ -265,7 +265,6 @@ fn slices_round_trip_in_the_dynamic_part() {
 
 #[test]
 fn invalid_slices_are_errors() {
-    // The bytes of a string as elements: a partial element, and invalid elements.
     let odd = encoded::<Fixed>("abc");
     assert_eq!(decoded::<Fixed, RawVec<u16>>(&odd), Err(CodecError::Malformed));
     assert_eq!(decoded::<Fixed, RawVec<bool>>(&odd), Err(CodecError::Custom));

@@ -229,7 +229,7 @@ fn copy_to_a_short_slice_is_an_error() {
 }
 
 #[test]
-fn buffers_move_between_threads() {
+fn buffers_can_move_between_threads() {
     fn send<T: Send>(value: T) -> T {
         value
     }

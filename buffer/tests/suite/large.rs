@@ -15,7 +15,7 @@ fn available() -> u64 {
 
 #[test]
 #[ignore = "takes 5 GiB of memory and some seconds; run it with --ignored"]
-fn five_gib_in_a_section() {
+fn section_of_five_gib_round_trips() {
     assert!(available() > 7 << 30, "need 7 GiB of free memory, have {} bytes", available());
     let bytes = MESSAGE_HEADER_LEN + section_len::<u64>(COUNT).unwrap() + section_len::<u8>(3).unwrap();
     let mut buffer = Buffer::with_capacity(bytes).unwrap();

@@ -5,7 +5,6 @@ use mpj_buffer::{Buffer, ByteOrder, ElementKind, Overflow, ReadError, Reading, W
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One call, which the writer and the reader make.
 #[derive(Clone, Debug)]
 enum Operation {
     Bytes(Vec<u8>),

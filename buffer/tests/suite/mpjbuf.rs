@@ -77,8 +77,7 @@ fn gather_and_scatter_are_all_or_nothing() {
     assert_eq!(dst, [0, 0]);
 }
 
-/// In mpjbuf dimension 0 is outermost too, but datatypes pass the block innermost first: (3, 2, 4) of 0..11 arrives as
-/// 0 4 8 1 5 9. This crate has the order of MPI's vectors.
+/// In mpjbuf, vector(3, 2, 4) of the numbers 0 to 11 arrives as 0 4 8 1 5 9. This crate has the order of MPI's vectors.
 #[test]
 fn vector_type_has_its_dimensions_from_the_outermost_in() {
     let numbers: Vec<i32> = (0..12).collect();
@@ -139,10 +138,10 @@ fn wrong_type_is_an_error_that_names_both() {
     assert_eq!(error.to_string(), "expected a section of f32, found i32");
 }
 
-/// In mpjbuf lengths have 32 bits. Needs 5 GiB: `cargo test -p mpj-buffer --release -- --ignored`.
+/// In mpjbuf lengths have 32 bits.
 #[test]
-#[ignore = "needs 5 GiB of memory"]
-fn a_section_of_five_gibibytes() {
+#[ignore = "needs 7 GiB of free memory"]
+fn section_can_exceed_four_gib() {
     const COUNT: usize = 5 << 30;
     let available = || {
         let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;

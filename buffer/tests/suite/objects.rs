@@ -22,7 +22,7 @@ fn received(sent: &Buffer<Heap, Reading>) -> Buffer<Heap, Reading> {
 }
 
 #[test]
-fn values_of_all_sizes_in_a_small_block() {
+fn values_of_all_sizes_round_trip_in_a_small_block() {
     let sizes = [0usize, 1, 7, 8, 4000, 4096, 5000, 100_000, 3, 1 << 20, 2];
     let value = |n: usize| (n, (0..n).map(|i| i as u8).collect::<Vec<_>>());
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
@@ -148,7 +148,6 @@ fn slices_are_contiguous_whatever_precedes_them() {
         let mut reader = buffer.commit();
         assert_eq!(reader.read_object::<Vec<u8>>().unwrap().len(), first);
         assert_eq!(reader.view_dynamic::<u8>().map(<[u8]>::len), Ok(then), "after {first}");
-        // The first value of a message, after a kept chunk that is too small.
         buffer = reader.clear();
         buffer.write_dynamic(&vec![2u8; then]).unwrap();
         let mut reader = buffer.commit();
@@ -231,7 +230,6 @@ fn reused_buffer_writes_the_same_bytes_as_a_new_one() {
     }
 }
 
-/// A pool with a maximum block length.
 #[derive(Debug)]
 struct Short(usize);
 
@@ -348,7 +346,6 @@ impl Pool for PanickingPool {
     }
 }
 
-/// Goes on after a panic of the pool.
 struct CatchingCodec;
 
 impl Codec for CatchingCodec {

@@ -118,7 +118,7 @@ fn all_kinds_round_trip_in_both_orders() {
 }
 
 /// Writes the values in both orders and compares the bytes with `big`; reads them from both machines.
-fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T, big: &[u8]) {
+fn check_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T, big: &[u8]) {
     let mut little = big.to_vec();
     little.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
     for (order, bytes) in [(ByteOrder::Big, big), (ByteOrder::Little, &little[..])] {
@@ -152,18 +152,18 @@ fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T,
 }
 
 #[test]
-fn i128_in_both_orders() {
+fn i128_is_written_and_read_in_both_orders() {
     let one: Vec<u8> = (1..=16).collect();
     let negative: Vec<u8> = (0..16).map(|i| 0xF0 - i).collect();
     let values = [0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10, -0x0F10_1112_1314_1516_1718_191A_1B1C_1D1F];
-    bytes_of_both_orders(values, 0i128, &[one, negative].concat());
+    check_both_orders(values, 0i128, &[one, negative].concat());
 }
 
 #[cfg(feature = "half")]
 #[test]
-fn bf16_in_both_orders() {
+fn bf16_is_written_and_read_in_both_orders() {
     use half::bf16;
-    bytes_of_both_orders([bf16::from_f32(1.5), bf16::from_f32(-2.0)], bf16::ZERO, &[0x3F, 0xC0, 0xC0, 0x00]);
+    check_both_orders([bf16::from_f32(1.5), bf16::from_f32(-2.0)], bf16::ZERO, &[0x3F, 0xC0, 0xC0, 0x00]);
 }
 
 #[test]

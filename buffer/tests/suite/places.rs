@@ -9,8 +9,8 @@ use mpj_buffer::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Returns the indices of a region in order, or `None` if one is out of range, as MPJ Express' mpjbuf defines it.
-fn naive(len: usize, start: usize, dims: &[(usize, isize)]) -> Option<Vec<usize>> {
+/// Returns the indices of a region in order, or `None` if one is out of range.
+fn expected_places(len: usize, start: usize, dims: &[(usize, isize)]) -> Option<Vec<usize>> {
     let mut places = vec![start as i128];
     for (extent, stride) in dims {
         let steps = (0..*extent as i128).map(|i| i * *stride as i128);
@@ -30,7 +30,7 @@ fn other_order(wire: &[u8], element: usize) -> Vec<u8> {
 }
 
 fn check_all<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usize, dims: &[(usize, isize)]) {
-    let Some(places) = naive(values.len(), start, dims) else { panic!("out of range") };
+    let Some(places) = expected_places(values.len(), start, dims) else { panic!("out of range") };
     let expected: Vec<T> = places.iter().map(|at| values[*at]).collect();
     for skew in [0, 1] {
         let mut strided = Buffer::new(Heap::skewed(4096, skew)).unwrap();
@@ -87,7 +87,7 @@ fn all_primitives_are_gathered_and_scattered() {
 }
 
 #[test]
-fn indices_of_every_type() {
+fn indices_of_every_type_are_accepted() {
     fn gather_and_scatter<I: IndexInt>(indices: [I; 4]) {
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
         buffer.gather(&[10i16, 11, 12], &indices).unwrap();
@@ -233,7 +233,6 @@ fn huge_volumes_are_overflows() {
         let result = buffer.read_strided(&mut [0u64], 0, dims);
         assert!(matches!(result, Err(ReadError::PastSection { available: 1, .. })));
     }
-    // Empty or of one element, with any number of dimensions.
     assert_eq!(buffer.read_strided(&mut [0u64], 9, &[(MAX, 1), (0, 1), (MAX, -1)]), Ok(0));
     let mut one = [0u64];
     assert_eq!(buffer.read_strided(&mut one, 0, &[(1, isize::MIN); 100_000]), Ok(1));
@@ -284,7 +283,7 @@ proptest! {
         let values: Vec<u32> = (0..len as u32).map(|i| i * 0x0101).collect();
         let volume: usize = dims.iter().map(|(extent, _)| extent).product();
         let mut buffer = Buffer::new(Heap::new(4096)).unwrap();
-        match naive(len, start, &dims) {
+        match expected_places(len, start, &dims) {
             Some(_) => check_all(&values, 0, start, &dims),
             None => {
                 let refused = buffer.write_strided(&values, start, &dims);

@@ -22,7 +22,6 @@ fn message(bytes: usize, objects: usize) -> Vec<u8> {
     buffer.commit().to_vec()
 }
 
-/// Returns all messages in `pieces`, and the error that ended them.
 fn feed<P: Pool>(receiver: &mut Receiver<P>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<ReceiveError>) {
     let mut got = Vec::new();
     for mut piece in pieces.iter().copied() {
@@ -37,7 +36,7 @@ fn feed<P: Pool>(receiver: &mut Receiver<P>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>,
     (got, None)
 }
 
-/// A non-blocking socket that has no data before each piece.
+/// A non-blocking socket: every other read returns `WouldBlock`.
 struct Socket<'a> {
     pieces: Vec<&'a [u8]>,
     ready: bool,

@@ -7,7 +7,6 @@ use mpj_buffer::{Codec, CodecError, Fixed, Postcard};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 
 thread_local! {
-    /// Number of elements that memory would have been reserved for.
     static RESERVED: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -18,7 +18,6 @@ fn sample(objects: usize) -> Buffer<Heap, Reading> {
     buffer.commit()
 }
 
-/// Returns at most seven bytes per read.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {
@@ -49,13 +48,13 @@ fn messages_follow_each_other_in_a_stream() {
 }
 
 /// Accepts at most `max` bytes per call; every third call is interrupted.
-struct Taking {
+struct LimitedWriter {
     bytes: Vec<u8>,
     max: usize,
     calls: usize,
 }
 
-impl Write for Taking {
+impl Write for LimitedWriter {
     fn write(&mut self, src: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(src)])
     }
@@ -82,7 +81,7 @@ impl Write for Taking {
 fn message_of_many_segments_is_one_write() {
     let message = sample(40);
     assert!(message.segments().count() > 5);
-    let mut out = Taking { bytes: Vec::new(), max: usize::MAX, calls: 0 };
+    let mut out = LimitedWriter { bytes: Vec::new(), max: usize::MAX, calls: 0 };
     message.write_to(&mut out).unwrap();
     assert_eq!((out.calls, out.bytes), (1, message.to_vec()));
 }
@@ -91,11 +90,11 @@ fn message_of_many_segments_is_one_write() {
 fn short_writes_are_continued() {
     let message = sample(4);
     for max in [1, 15, 16, 17, 4095, 4096, 4097, 30_000] {
-        let mut out = Taking { bytes: Vec::new(), max, calls: 0 };
+        let mut out = LimitedWriter { bytes: Vec::new(), max, calls: 0 };
         message.write_to(&mut out).unwrap();
         assert_eq!(out.bytes, message.to_vec(), "{max}");
     }
-    let mut nothing = Taking { bytes: Vec::new(), max: 0, calls: 0 };
+    let mut nothing = LimitedWriter { bytes: Vec::new(), max: 0, calls: 0 };
     assert_eq!(message.write_to(&mut nothing).unwrap_err().kind(), ErrorKind::WriteZero);
 }
 

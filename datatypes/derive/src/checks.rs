@@ -1,4 +1,4 @@
-//! Rejects structures that cannot be derived, with advice in each error.
+//! Rejects types that cannot derive `Datatype`, with helpful errors.
 
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, Type};
@@ -74,7 +74,6 @@ pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
     }
 }
 
-/// Rejects types whose form shows that they are not `Equivalent`, with a better message than the compiler's.
 fn check_type(ty: &Type) -> syn::Result<()> {
     let why = match ty {
         Type::Reference(_) | Type::Ptr(_) => {

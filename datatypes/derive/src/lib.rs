@@ -8,13 +8,10 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate, parse_quote};
 
-/// Implements `Equivalent` for a structure, and `Receivable` if all of its fields are. The datatype contains the fields
-/// in the order of their declaration, without padding.
+/// Implements `Equivalent` and, if all fields are `Receivable`, `Receivable`.
 ///
-/// Requires `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`. Fields may be primitives, arrays and other structures
-/// that are `Equivalent`. If `mpj_datatypes` has another name in your crate, give its path with `#[datatype(crate =
-/// path::to::it)]`. A module with other items under the same names cannot bypass the checks, because they are functions
-/// of the crate's own `Datatype`, without which the generated code does not compile.
+/// Fields may have any type that is `Equivalent`. If `mpj_datatypes` has another name in your crate, give its path with
+/// `#[datatype(crate = path::to::it)]`. A module with other items under the same names cannot bypass the checks.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &FacadeCrate { path: parse_quote!(::mpj_datatypes), buffers: false })
@@ -141,7 +138,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
     })
 }
 
-/// Returns the primitive and the datatype of a `#[repr(transparent)]` structure.
+/// Returns the bodies of `PRIMITIVE` and `datatype` for a `#[repr(transparent)]` structure.
 fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenStream) {
     let this = binding();
     let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, #ty>);

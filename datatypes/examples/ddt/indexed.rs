@@ -7,7 +7,7 @@ pub(crate) fn patterns() -> Vec<Pattern> {
     vec![lammps("full", 6, 3062, 3534), lammps("atomic", 4, 243, 4084), ocean(), mantle(), touching()]
 }
 
-/// Returns `count` different indices below `range` in random order, the same as the C version of the benchmark.
+/// Returns `count` different indices below `range` in random order.
 fn permutation(count: usize, range: usize, seed: u32) -> Vec<u32> {
     let mut list: Vec<u32> = (0..range as u32).collect();
     let mut state = u64::from(seed.wrapping_mul(2_654_435_761)) + 12345;

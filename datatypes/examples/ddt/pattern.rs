@@ -1,5 +1,3 @@
-//! A pattern: a layout, and hand-written loops that copy the same bytes.
-
 use mpj_datatypes::Datatype;
 
 /// Copies one element between an arena and packed bytes.
@@ -14,19 +12,21 @@ pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
     unsafe { to.write(element) };
 }
 
+/// A layout, and hand-written loops that copy the same bytes.
+///
 /// # Invariants
 /// 1. The bytes of both types at `base` lie in the arena, and the loops access no others there.
-/// 2. The loops and the types have the same number of packed bytes. The caller passes that number, outside of the arena.
+/// 2. The loops and the types have the same number of packed bytes. The caller passes packed memory of that length,
+///    outside of the arena.
 pub(crate) struct Pattern {
     pub(crate) name: String,
     pub(crate) packed: Datatype,
     pub(crate) unpacked: Datatype,
-    /// Whether both types are the same, so that one can check the other.
+    /// Whether both types are the same, so that the program can compare their bytes.
     pub(crate) symmetric: bool,
     pub(crate) base: *mut u8,
     pub(crate) hand_pack: Box<dyn Fn(*mut u8)>,
     pub(crate) hand_unpack: Box<dyn Fn(*const u8)>,
-    /// Owns the memory at `base`.
     pub(crate) _arena: Arena,
 }
 
@@ -80,7 +80,6 @@ impl Arena {
         self.pages.as_ptr().cast::<u8>().cast_mut().wrapping_add(self.starts[i])
     }
 
-    /// Returns the distance of array `i` from array 0 in bytes.
     pub(crate) fn offset(&self, i: usize) -> usize {
         self.starts[i]
     }

@@ -33,7 +33,7 @@ impl Datatype {
     ///
     /// # Errors
     /// [`TypeError::Distribution`] if the indices of a dimension cannot be distributed in this way, [`TypeError::Rank`]
-    /// if the grid has no such process, and others if the size or the bounds overflow.
+    /// if the grid has no such process, and others as for [`contiguous`](Self::contiguous).
     ///
     /// # Examples
     /// Six rows distributed to two processes, two rows at a time:
@@ -52,7 +52,6 @@ impl Datatype {
         dimensions: &[DistributedDim],
         order: ArrayOrder,
     ) -> Result<Datatype, TypeError> {
-        // Position in the grid, the last dimension fastest.
         let mut places = vec![0; dimensions.len()];
         let mut rest = rank;
         for (place, dimension) in places.iter_mut().zip(dimensions).rev() {
@@ -91,7 +90,6 @@ impl Datatype {
         self.one_dim_subarray(size, block.min(size - start), start)
     }
 
-    /// Returns the type of a cyclic distribution: whole blocks at equal distances, then the rest of the last.
     fn cyclic(
         &self,
         size: usize,
@@ -110,7 +108,7 @@ impl Datatype {
         if whole == 0 && part == 0 {
             return self.one_dim_subarray(size, 0, 0);
         }
-        // Called only for distances to indices of the array, so never for a saturated product.
+        // Called only with indices of the array, so never with a saturated product.
         let steps = |indices: usize| {
             isize::try_from(indices)
                 .map_err(|_| TypeError::Count { count: indices })

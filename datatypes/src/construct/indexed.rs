@@ -7,7 +7,7 @@ impl Datatype {
     /// Returns the type of blocks given as (number of items, displacement in extents) (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     ///
     /// # Examples
     /// The upper triangle of a 3 × 3 matrix:
@@ -33,7 +33,7 @@ impl Datatype {
     /// Returns the type of blocks given as (number of items, displacement in bytes) (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     pub fn hindexed(&self, blocks: &[(usize, i64)]) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::HIndexed { blocks: blocks.into(), inner: self.clone() };
         let mut build = TypeBuilder::new();
@@ -44,7 +44,7 @@ impl Datatype {
     /// Returns the type of blocks of `block` items each, at displacements in extents (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     ///
     /// # Examples
     /// Three particles out of many, three coordinates each:
@@ -73,7 +73,7 @@ impl Datatype {
     /// Returns the type of blocks of `block` items each, at displacements in bytes (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     pub fn hindexed_block(&self, block: usize, displacements: &[i64]) -> Result<Datatype, TypeError> {
         let envelope =
             TypeEnvelope::HIndexedBlock { block, displacements: displacements.into(), inner: self.clone() };

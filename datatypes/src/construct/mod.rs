@@ -117,7 +117,6 @@ impl TypeBuilder {
     ) -> Result<(), TypeError> {
         let node = inner.node();
         let extent = node.extent.extent();
-        // Lists are long: runs are pushed directly, other pieces as one list; bounds and sums are added once.
         let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
         let expected = blocks.size_hint().0;
         let mut others = Vec::with_capacity(if dense.is_none() { expected } else { 0 });

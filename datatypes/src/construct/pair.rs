@@ -7,7 +7,6 @@ impl Datatype {
     /// Returns the type of a value followed by an index, laid out as a C structure: the type for `MPI_MINLOC` and
     /// `MPI_MAXLOC` (MPI 4.1 §6.9.4). `MPI_DOUBLE_INT` is `pair(F64, I32)`.
     ///
-    /// # Examples
     /// ```
     /// use mpj_datatypes::{Datatype, Primitive};
     /// let double_int = Datatype::pair(Primitive::F64, Primitive::I32);
@@ -22,7 +21,6 @@ impl Datatype {
         let added = fields.iter().try_for_each(|&(p, at)| build.add(&Datatype::primitive(p), 1, at, 1, 0));
         match added.and_then(|()| build.finish(TypeEnvelope::Pair { value, index })) {
             Ok(pair) => pair,
-            // Two primitives are a few bytes and one level.
             Err(why) => unreachable!("pair type: {why}"),
         }
     }

@@ -9,7 +9,7 @@ impl Datatype {
     /// Returns the type of `count` contiguous items (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow, or if it is nested too deeply.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     ///
     /// # Examples
     /// ```
@@ -27,7 +27,7 @@ impl Datatype {
     /// Returns the type of `count` blocks of `block` items, which start `stride` extents apart (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow, or if it is nested too deeply.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     ///
     /// # Examples
     /// ```
@@ -47,7 +47,7 @@ impl Datatype {
     /// Returns the type of `count` blocks of `block` items, which start `stride_bytes` bytes apart (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow, or if it is nested too deeply.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     pub fn hvector(&self, count: usize, block: usize, stride_bytes: i64) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::HVector { count, block, stride_bytes, inner: self.clone() };
         self.strided(envelope, count, block, stride_bytes)
@@ -57,7 +57,7 @@ impl Datatype {
     /// sticky: a type built from this one takes its bounds from its resized pieces alone.
     ///
     /// # Errors
-    /// [`TypeError`] if the upper bound overflows, or if the type is nested too deeply.
+    /// [`TypeError`] if the upper bound overflows, or the type is nested too deeply.
     ///
     /// # Examples
     /// ```

@@ -7,7 +7,7 @@ impl Datatype {
     /// Returns the type of fields given as (number of items, displacement in bytes, type) (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds overflow.
+    /// [`TypeError`] if a count is too large, the size or the bounds overflow, or the type is nested too deeply.
     ///
     /// # Examples
     /// ```

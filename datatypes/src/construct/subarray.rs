@@ -43,7 +43,7 @@ impl Datatype {
     ///
     /// # Errors
     /// [`TypeError::Subarray`] if the block exceeds the array, [`TypeError::Dimensions`] if the lists have different
-    /// lengths, and others if the size or the bounds overflow.
+    /// lengths, and others as for [`contiguous`](Self::contiguous).
     ///
     /// # Examples
     /// The inner points of a 4 × 5 grid with a halo:

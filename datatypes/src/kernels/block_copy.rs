@@ -2,18 +2,16 @@
 
 use core::marker::PhantomData;
 
-/// A routine that copies one block.
 pub(super) trait BlockCopy {
     /// The length of a block; 0 if it is known only at run time.
     const LEN: usize;
     /// Whether a loop over blocks should copy several per iteration.
     const SHORT: bool;
 
-    /// Copies one block of `len` bytes; `len` is `LEN` unless that is 0.
+    /// Copies one block of `len` bytes; a routine with a `LEN` other than 0 ignores `len`.
     ///
     /// # Safety
-    /// `len` bytes are readable at `src` and writable at `dst`, without overlap; `len` selects this routine in
-    /// [`by_length`].
+    /// `len` bytes are readable at `src` and writable at `dst`, without overlap; `len` is in the range of this routine.
     unsafe fn copy(src: *const u8, dst: *mut u8, len: usize);
 }
 
@@ -93,17 +91,16 @@ impl BlockCopy for Any {
     }
 }
 
-/// Makes a kernel, or a pair of them, for a copy routine.
+/// Makes a value, such as a pair of kernels, for a copy routine.
 pub(super) trait SelectRoutine {
     type Out;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out;
 }
 
-/// Above this length, or above [`LONG`] if all blocks together exceed the first cache, the platform's `memcpy` is
-/// faster: it writes whole lines without reading them first.
+/// Above this length the platform's `memcpy` is faster: it writes whole lines without reading them first.
 pub(super) const MAX_CHUNKED: usize = 20 << 10;
-/// See [`LONGEST`].
+/// As [`MAX_CHUNKED`], if all blocks of a tile together have more than `MAX_CHUNKED` bytes.
 pub(super) const MAX_CHUNKED_BEYOND_L1: usize = 2560;
 
 #[inline]
@@ -141,7 +138,7 @@ pub(super) fn by_length<P: SelectRoutine>(len: usize, p: &P) -> P::Out {
 #[inline(always)]
 pub(super) unsafe fn copy_any_length(src: *const u8, dst: *mut u8, len: usize) {
     match len {
-        // SAFETY: the caller's promise, and the length is one for the routine, here and in the arms below.
+        // SAFETY: the caller's promise; the length is in the range of the routine, here and in the arms below.
         4 => unsafe { Fixed::<4>::copy(src, dst, len) },
         // SAFETY: as above.
         8 => unsafe { Fixed::<8>::copy(src, dst, len) },
@@ -166,7 +163,6 @@ pub(super) unsafe fn copy_any_length(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// The direction of a copy. One generic loop serves both.
 pub(super) trait Direction {
     const PACKS: bool;
 
@@ -204,14 +200,13 @@ pub(super) unsafe fn copy_bytes<D: Direction>(user: *mut u8, packed: *mut u8, le
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-/// Makes a pair (pack, unpack) with `M`.
+/// Makes (pack, unpack).
 pub(super) struct KernelPair<M>(PhantomData<M>);
 
 impl<M> KernelPair<M> {
     pub(super) const NEW: KernelPair<M> = KernelPair(PhantomData);
 }
 
-/// Makes the kernel for a copy routine and a direction.
 pub(super) trait MakeKernel {
     type Kernel;
 

@@ -9,16 +9,15 @@ use super::{KernelArgs, item_batches, offset_by_strides};
 use super::{isa::Isa, tile::wide};
 use crate::plan::{BlockList, Body, Offsets, Plan};
 
-/// Copies a block per offset; the packed side is dense.
+/// Copies one block for each offset; the packed side is dense.
 ///
 /// # Safety
 /// Every block of `block` bytes at `user` + an offset, and its packed place, are valid as [`Kernel`](super::Kernel)
 /// says; `block` is the length for which the kernel was chosen.
 pub(crate) type ListKernel = unsafe fn(user: *mut u8, offsets: &[u32], packed: *mut u8, block: usize);
 
-/// Returns the kernels (pack, unpack) for blocks of `block` bytes inside `span` bytes.
 pub(super) fn choose(block: usize, span: i64) -> (ListKernel, ListKernel) {
-    // Beyond the second cache, blocks of a cache line or more arrive late, because the hardware cannot predict them.
+    // Prefetches blocks of a cache line or more that lie beyond the second cache: the hardware cannot predict them.
     if block >= 64 && span > 1 << 20 {
         by_length(block, &KernelPair::<Each<true>>::NEW)
     } else {

@@ -2,8 +2,8 @@
 
 use crate::{InvalidValueError, Primitive};
 
-/// Checks `n` contiguous elements at `at`. Replaces the invalid ones and returns the first; `position` is the packed
-/// position of the first element.
+/// Checks `n` contiguous elements at `at`. Replaces the invalid ones and returns the first of them; `position` is the
+/// packed position of the element at `at`.
 ///
 /// # Safety
 /// `n` elements of `primitive` at `at` are readable, initialised and writable as bytes, at any alignment.

@@ -2,9 +2,9 @@
 
 use super::block_copy::Direction;
 
-/// Below this length the platform's `memcpy` is short: one call and a few moves.
+/// Shorter copies are left to the platform's `memcpy`.
 #[cfg(target_arch = "x86_64")]
-const SHORTEST: usize = 192;
+const MIN_WIDE: usize = 192;
 
 /// Copies `len` bytes that are contiguous on both sides.
 ///
@@ -14,7 +14,7 @@ const SHORTEST: usize = 192;
 pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usize) {
     let (src, dst) = D::route(user, packed);
     #[cfg(target_arch = "x86_64")]
-    if (SHORTEST..=super::block_copy::MAX_CHUNKED).contains(&len)
+    if (MIN_WIDE..=super::block_copy::MAX_CHUNKED).contains(&len)
         && super::isa::best() == super::isa::Isa::Avx512
     {
         // SAFETY: the caller's promise; length and machine were checked above.
@@ -24,7 +24,7 @@ pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usiz
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-/// Copies with full registers. In the first cache this is a quarter faster than the platform's `memcpy`.
+/// Copies with full registers. In the first cache this is faster than the platform's `memcpy`.
 ///
 /// # Safety
 /// `len` bytes, at least 64, are readable at `src` and writable at `dst`, and do not overlap; the machine has AVX-512.

@@ -1,18 +1,13 @@
-//! Detection of instruction sets.
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Isa {
-    /// The baseline of the architecture.
     Base,
-    /// 32-byte registers.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// 64-byte registers and masks.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
-/// Returns the best instruction set; the standard library caches the detection.
+/// Returns the best instruction set of this CPU; the standard library caches the detection.
 #[inline]
 pub(super) fn best() -> Isa {
     #[cfg(target_arch = "x86_64")]

@@ -6,12 +6,11 @@ use super::strided_copy;
 
 /// Maximum number of pieces; longer lists go to the loop over one item.
 const MAX_PIECES: usize = 16;
-/// Minimum number of items for which a batch is faster.
 const MIN_ITEMS: usize = 8;
-/// Bytes of a batch on either side, which stay in the first cache while its pieces are copied.
+/// Bytes of a batch on the longer side, so that it stays in the first cache; a batch has at least four items.
 const BATCH: usize = 8 << 10;
 
-/// Copies all of `items` items, or none if the layout does not suit, and returns the number.
+/// Copies `items` items, or none if another loop is faster or the items might overlap. Returns the number copied.
 ///
 /// # Safety
 /// `items` whole items at `origin`, `stride` bytes apart, each of `size` packed bytes in the pieces (offset, length) in

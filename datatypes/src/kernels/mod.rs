@@ -1,9 +1,6 @@
 //! The loops that move bytes between a layout in memory and its packed form.
 //!
-//! Every kernel has the signature [`Kernel`] and is selected once, when the type is built. A kernel can start and stop
-//! at any packed byte: it finds its position by division or, in runs and sequences, by binary search, finishes a split
-//! block, then loops over whole blocks. A new family is a new file and a line in [`choose`]. `README.md` in this folder
-//! lists which form of a type uses which loop, and why.
+//! Every kernel has the signature [`Kernel`] and is selected when the type is built; see `README.md` in this folder.
 
 mod block_copy;
 mod block_list;
@@ -56,15 +53,13 @@ pub(crate) struct KernelArgs {
 /// 5. The kernel is the one of `plan`.
 pub(crate) type Kernel = unsafe fn(&Plan, KernelArgs);
 
-/// Returns `pointer` moved by `count` strides. The result may be outside of the buffer; wrapping arithmetic allows that
-/// as long as nothing is accessed there.
+/// Returns `pointer` moved by `count` strides. The result may be outside of the buffer, if it is not accessed.
 #[inline(always)]
 fn offset_by_strides(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
     pointer.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }
 
-/// Packs by the plan's kernel. Non-temporal stores (packed in pieces of 2 to 16 KiB on the stack, then streamed) were
-/// measured for 64 MiB: 0.5 to 0.9 of the plain kernels' rate.
+/// Packs by the plan's kernel. Non-temporal stores of packed pieces were slower, even for 64 MiB.
 ///
 /// # Safety
 /// That of [`Kernel`].
@@ -74,8 +69,6 @@ pub(crate) unsafe fn pack(plan: &Plan, args: KernelArgs) {
     unsafe { (plan.kernels.0)(plan, args) }
 }
 
-/// Unpacks by the plan's kernel.
-///
 /// # Safety
 /// That of [`Kernel`].
 #[inline]
@@ -84,8 +77,6 @@ pub(crate) unsafe fn unpack(plan: &Plan, args: KernelArgs) {
     unsafe { (plan.kernels.1)(plan, args) }
 }
 
-/// The kernel of an empty plan.
-///
 /// # Safety
 /// None needed; the signature is that of [`Kernel`].
 unsafe fn nothing(_: &Plan, _: KernelArgs) {}
@@ -106,7 +97,6 @@ pub(crate) fn tiles(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
     tile::choose(block, nest)
 }
 
-/// Returns the kernels for lists of blocks of `block` bytes inside `span` bytes.
 pub(crate) fn lists(block: usize, span: i64) -> (ListKernel, ListKernel) {
     block_list::choose(block, span)
 }

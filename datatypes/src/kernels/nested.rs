@@ -1,4 +1,4 @@
-//! Plans made of plans: the position is computed once per part, not per block.
+//! The kernels of plans made of plans.
 
 use super::KernelArgs;
 use super::block_copy::Direction;

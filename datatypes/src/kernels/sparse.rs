@@ -1,8 +1,8 @@
 //! Short blocks that are cache lines apart, copied with AVX-512 masks, which do not train the stride prefetcher.
 //!
-//! The prefetcher occupies outstanding misses of the first cache, which the copies need, too. If the second cache holds
-//! the lines, it has no benefit: masked copies take 0.5 to 0.8 of the time. Beyond the second cache a software prefetch
-//! every few blocks replaces it, and blocks of 8 bytes are packed in pairs, without masks.
+//! The prefetcher occupies outstanding misses of the first cache, which the copies also need, and has no benefit if the
+//! second cache holds the lines. A software prefetch every few blocks replaces it. Beyond the second cache, blocks of 8
+//! bytes are packed in pairs, without masks.
 
 use super::block_copy::{BlockCopy, Direction};
 use super::tile::{Tile, cover_row};
@@ -13,14 +13,13 @@ use core::arch::x86_64::{
 
 /// Two cache lines: the adjacent-line prefetcher finds closer blocks.
 const MIN_STRIDE: usize = 128;
-/// The first cache holds the lines of fewer blocks.
+/// The lines of fewer blocks fit the first cache.
 const MIN_BLOCKS: usize = 768;
-/// The second cache does not hold the lines of more. Blocks of 4 bytes, and of 8 to unpack, then need the prefetcher.
+/// The lines of more blocks exceed the second cache. Blocks of 4 bytes, and of 8 to unpack, then need the prefetcher.
 const L2_BLOCKS: usize = 12 << 10;
 /// Prefetch distance in units of four blocks.
 const PREFETCH_DISTANCE: isize = 8;
 
-/// Returns whether this kernel supports blocks of this routine.
 pub(super) const fn fits<S: BlockCopy>() -> bool {
     matches!(S::LEN, 4 | 8 | 12 | 16)
 }
@@ -77,7 +76,7 @@ unsafe fn four_by_mask<D: Direction, S: BlockCopy>(
     steps: &[isize; 4],
     block: usize,
 ) {
-    // Not from `S::LEN`: copies by a constant mask compile to other instructions.
+    // Not from `S::LEN`: the compiler turns copies by a constant mask into other instructions.
     let mask = ((1u32 << (block / 4)) - 1) as __mmask8;
     for (k, step) in [0, steps[0], steps[1], steps[2]].into_iter().enumerate() {
         let (user, packed) = (user.wrapping_offset(step), packed.wrapping_add(k * S::LEN));
@@ -109,10 +108,10 @@ unsafe fn four_in_pairs(user: *mut u8, packed: *mut u8, steps: &[isize; 4]) {
     }
 }
 
-/// Prefetches a later block. If the address is not mapped, the instruction has no effect.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn prefetch(user: *mut u8, steps: &[isize; 4]) {
+    // An address that is not mapped has no effect.
     _mm_prefetch::<_MM_HINT_T0>(
         user.wrapping_offset(steps[3].wrapping_mul(PREFETCH_DISTANCE)).cast_const().cast(),
     );

@@ -1,5 +1,5 @@
 //! Every second element of an array with AVX-512, 64 packed bytes at a time: two registers of the array, in which a
-//! mask excludes the other elements, and a permutation. Two to three times as fast in the first two caches.
+//! mask excludes the other elements, and a permutation.
 
 use super::block_copy::{BlockCopy, Direction};
 use super::tile::{Tile, cover_row};
@@ -8,7 +8,6 @@ use core::arch::x86_64::{
     _mm512_permutex2var_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_storeu_si512,
 };
 
-/// Returns whether this kernel supports blocks of this routine.
 pub(super) const fn fits<S: BlockCopy>() -> bool {
     matches!(S::LEN, 4 | 8 | 16)
 }
@@ -63,7 +62,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     }
 }
 
-/// Returns the positions of the blocks' words in the two halves, in order.
+/// Returns the positions of the blocks' words in the two halves, in packed order.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn gather_index(block: usize) -> __m512i {
@@ -74,7 +73,7 @@ fn gather_index(block: usize) -> __m512i {
     }
 }
 
-/// Returns which word of the blocks goes to each position of the two halves. Masked positions have an unused word.
+/// Returns which packed word goes to each position of the two halves. The mask excludes the positions between blocks.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn scatter_index(block: usize) -> [__m512i; 2] {

@@ -5,7 +5,7 @@ use super::tile::{Tile, steps};
 use super::{KernelArgs, contiguous, offset_by_strides};
 use crate::plan::{Body, Loop, MAX_LOOPS, Plan, Strided};
 
-/// The loops of a strided body and the repetition of the item, with a position.
+/// The loops of a strided body, the outermost over the items, with a position.
 pub(super) struct Odometer {
     pub(super) levels: [Loop; MAX_LOOPS + 1],
     pub(super) at: [usize; MAX_LOOPS + 1],
@@ -67,7 +67,6 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
         unsafe { contiguous::run::<D>(origin.wrapping_add(position), packed, len) };
         return;
     }
-    // A complete layout of up to two loops is one tile.
     if position == 0 && plan.size.checked_mul(count) == Some(len) {
         let (row, column) = match (strided.nest(), count) {
             (&[], _) => (Loop { count: 1, stride: 0 }, Loop { count, stride }),

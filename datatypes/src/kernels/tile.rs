@@ -18,7 +18,7 @@ pub(crate) struct Tile {
     pub(super) row: isize,
     pub(super) columns: usize,
     /// One to four times the distance of columns in bytes. If a kernel computed them, the compiler would make a chain
-    /// of additions, one per block, which takes as long as the copies.
+    /// of additions, one per block.
     pub(super) steps: [isize; 4],
     pub(super) block: usize,
 }
@@ -56,7 +56,7 @@ impl MakeKernel for Cover {
     #[inline]
     fn make<D: Direction, S: BlockCopy>() -> TileKernel {
         match isa::best() {
-            // `avx512` selects the kernels for sparse and alternate elements; long blocks use wide registers.
+            // `avx512` selects `stride2` or `sparse` for each tile.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if wide::<S>() || stride2::fits::<S>() || sparse::fits::<S>() => avx512::<D, S>,
             #[cfg(target_arch = "x86_64")]
@@ -152,7 +152,7 @@ pub(super) unsafe fn cover_row<D: Direction, S: BlockCopy>(
 ) {
     let mut left = columns;
     if matches!(S::LEN, 8 | 16) && steps[0] == 2 * S::LEN as isize {
-        // Every second element is common, and with a constant distance addresses cost nothing.
+        // Every second element is common, and with a constant distance the addresses need no computation.
         while left >= 8 {
             for k in 0..8 {
                 let (src, dst) = D::route(user.wrapping_add(2 * k * S::LEN), packed.wrapping_add(k * S::LEN));

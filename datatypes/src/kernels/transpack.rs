@@ -1,5 +1,5 @@
-//! From layout to layout. If one side is one run, the other side's kernel copies. If both sides are loops over blocks of
-//! which one length divides the other, each block is copied directly. Otherwise the bytes pass through a stack buffer.
+//! From layout to layout. If one side is one run, the other side's kernel copies. Loops over blocks of compatible
+//! lengths are copied block by block. Otherwise the bytes pass through a buffer on the stack.
 
 use super::strided::Odometer;
 use super::{KernelArgs, strided_copy};
@@ -17,14 +17,12 @@ pub(crate) struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Returns the origin of the side if it is one run.
-    fn run(&self) -> Option<*mut u8> {
+    fn start_of_single_run(&self) -> Option<*mut u8> {
         let (offset, len) = self.plan.run()?;
         let dense = self.count == 1 || self.stride == len as i64;
         dense.then(|| self.user.wrapping_offset(offset as isize))
     }
 
-    /// Returns the arguments for `len` packed bytes after the next `skip`.
     fn args(&self, packed: *mut u8, len: usize, skip: usize) -> KernelArgs {
         let position = self.position + skip;
         KernelArgs { user: self.user, packed, len, position, count: self.count, stride: self.stride }
@@ -37,11 +35,11 @@ impl Side<'_> {
 /// On both sides, `position + len` is at most the packed size, and every byte that these positions stand for is
 /// readable and initialised on side `from`, writable on side `to`. No byte is on both.
 pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
-    if let Some(src) = from.run() {
+    if let Some(src) = from.start_of_single_run() {
         // SAFETY: a run is its own packed form; the arguments are for side `to`.
         return unsafe { (to.plan.kernels.1)(to.plan, to.args(src.wrapping_add(from.position), len, 0)) };
     }
-    if let Some(dst) = to.run() {
+    if let Some(dst) = to.start_of_single_run() {
         // SAFETY: a run is its own packed form; the arguments are for side `from`.
         return unsafe { (from.plan.kernels.0)(from.plan, from.args(dst.wrapping_add(to.position), len, 0)) };
     }
@@ -57,8 +55,8 @@ pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
     unsafe { staged(from, to, len) }
 }
 
-/// Returns the loops of one side, at its position, and how many pieces of `block` bytes their blocks have. That is 1 if
-/// a further loop over the pieces of a block fits.
+/// Returns the loops of one side, at its position, and how many pieces of `block` bytes the innermost loop copies per
+/// step. That is 1 if a further loop over the pieces of a block fits.
 fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, usize) {
     let index = side.position / block;
     let mut nest = [Loop { count: 1, stride: 0 }; MAX_LOOPS + 1];
@@ -74,14 +72,14 @@ fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, u
     }
 }
 
-/// Copies `n` blocks directly, if both sides have loops down to blocks of this length.
+/// Copies `n` blocks, directly if both sides have loops down to blocks of this length.
 ///
 /// # Safety
 /// That of [`transpack`]; both sides are loops over blocks of `block` bytes or of multiples.
 unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: usize, n: usize) {
     let ((mut a, of_a), (mut b, of_b)) = (odometer(from, block), odometer(to, block));
     if of_a > 1 || of_b > 1 {
-        // One side has `LEVELS` loops, so that a further loop over the pieces of a block does not fit.
+        // One side has `MAX_LOOPS` loops, so that a further loop over the pieces of a block does not fit.
         // SAFETY: the caller's promise.
         return unsafe { staged(from.0, to.0, n * block) };
     }

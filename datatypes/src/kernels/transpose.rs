@@ -1,5 +1,5 @@
-//! Matrices that are packed by column: a few elements of each row are copied together, so that a cache line is accessed
-//! once and not once per element.
+//! Matrices that are packed by column: a few elements of each row are copied together, so that a cache line is not
+//! accessed once for each of its elements.
 
 use super::block_copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
 use super::tile::{Tile, TileKernel};
@@ -8,7 +8,8 @@ use crate::plan::Loop;
 /// Columns of the tile (rows of the matrix) that are copied together: the number of streams that a prefetcher follows.
 const MAX_COLUMNS: usize = 16;
 
-/// Returns the kernels for a tile of at least 4 × 4 blocks, if its rows are adjacent blocks and no columns overlap.
+/// Returns the kernels for a tile of at least 4 × 4 blocks of a supported length, if a column is adjacent blocks and no
+/// columns overlap.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
     let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// Returns a buffer that holds exactly the items: the origin in it, and its bytes, each different from the next.
+/// Returns the origin in a buffer that holds exactly the items, and the buffer. Neighbouring bytes differ.
 fn memory(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let bytes = (0..high - low).map(|i| (i % 251) as u8).collect();
     (usize::try_from(-low).unwrap_or(0), bytes)
 }
 
-/// As `memory`, but the slice also contains the origin.
+/// As `memory`, for a buffer that also contains the origin.
 fn covering(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let (low, high) = (low.min(0), high.max(0));

@@ -55,7 +55,7 @@ struct Aligned {
 #[derive(Clone, Copy, Datatype)]
 struct Empty;
 
-/// Can be sent, but not received, because some bytes are not a variant.
+/// Can be sent, but not received, because most bytes are not a variant.
 #[repr(u8)]
 #[derive(Clone, Copy)]
 #[allow(dead_code)]

@@ -1,4 +1,4 @@
-//! Large numbers: correct results or errors, without cost in memory or time.
+//! Large numbers: correct results or errors, in little memory and time.
 #![cfg(target_pointer_width = "64")]
 
 use mpj_datatypes::{
@@ -58,9 +58,8 @@ fn five_gib_are_packed() {
     assert_eq!(sum, (8..16).sum());
 }
 
-/// 2^40 overlapping pieces: one byte of memory, a terabyte of packed bytes.
 #[test]
-fn huge_overlapping_layouts_are_cheap() {
+fn terabyte_of_overlapping_pieces_needs_one_byte_of_memory() {
     let many = u8::datatype().hvector(1 << 40, 1, 0).unwrap();
     assert_eq!(many.byte_bounds(1).unwrap(), (0, 1));
     let mut packer = Packer::new(&many, &[42], 0, 1).unwrap();
@@ -147,7 +146,7 @@ fn invalid_arrays_are_errors() {
 }
 
 #[test]
-fn depth_is_limited_and_dropping_is_safe() {
+fn types_beyond_the_maximum_depth_are_errors() {
     let mut datatype = u8::datatype();
     let why = loop {
         match datatype.contiguous(1) {
@@ -159,9 +158,8 @@ fn depth_is_limited_and_dropping_is_safe() {
     assert!(datatype.is_contiguous());
 }
 
-/// 2^51 primitives in 51 types of two fields.
 #[test]
-fn shared_parts_stay_small() {
+fn types_of_2_to_the_51_primitives_stay_small() {
     let mut datatype = Datatype::structure(&[(1, 0, u8::datatype()), (1, 4, u32::datatype())]).unwrap();
     for _ in 0..50 {
         let extent = datatype.extent();
@@ -229,7 +227,7 @@ fn properties_of_primitives_are_consistent() {
 }
 
 #[test]
-fn runs_that_exceed_memory_are_errors() {
+fn adjacent_runs_beyond_the_maximum_size_are_errors() {
     let half = isize::MAX as usize / 2;
     let blocks = [(half, i64::MIN), (half, -2), (2, i64::MAX - 3)];
     assert!(matches!(u16::datatype().hindexed(&blocks), Err(TypeError::Size { .. })));
@@ -238,10 +236,10 @@ fn runs_that_exceed_memory_are_errors() {
 #[test]
 fn overlaps_of_large_layouts_are_found() {
     let far = |count, stride| u8::datatype().hvector(count, 1, stride).unwrap();
-    // Two combs whose teeth meet first after a thousand steps, or never.
-    let comb = |count| far(count, 1000).hvector(count, 1, 1001).unwrap();
-    assert!(comb(1000).check_overlap(1).is_ok());
-    assert_eq!(comb(1002).check_overlap(1).unwrap_err().offset, 1_001_000);
+    // Two loops whose steps meet first after a thousand steps, or never.
+    let loops = |count| far(count, 1000).hvector(count, 1, 1001).unwrap();
+    assert!(loops(1000).check_overlap(1).is_ok());
+    assert_eq!(loops(1002).check_overlap(1).unwrap_err().offset, 1_001_000);
     assert!(far(1 << 40, 2).hvector(2, 1, 1).unwrap().check_overlap(1).is_ok());
     assert!(far(1 << 40, 2).hvector(3, 1, 1).unwrap().check_overlap(1).is_err());
     assert!(far(1 << 20, 0).check_overlap(1).is_err());
@@ -255,19 +253,19 @@ fn overlaps_of_large_layouts_are_found() {
     let listed = u32::datatype().indexed_block(1, &at).unwrap();
     assert_eq!(listed.check_overlap(1).unwrap_err().offset, 308);
     assert!(listed.check_overlap(1).unwrap_err().to_string().contains("byte 308"));
-    // Loops side by side: a million pieces each, and more than the check can visit.
+    // Interleaved loops: a million pieces each, and more than the check can visit.
     let number = f64::datatype();
     for count in [1_000_000, 1 << 40] {
         let parts = number.vector(count, 1, 2).unwrap();
-        let beside = |by| Datatype::structure(&[(1, 0, parts.clone()), (1, by, parts.clone())]).unwrap();
-        assert!(beside(8).check_overlap(1).is_ok());
-        assert!(beside(8 + 16 * 7).check_overlap(1).is_ok());
+        let interleaved = |by| Datatype::structure(&[(1, 0, parts.clone()), (1, by, parts.clone())]).unwrap();
+        assert!(interleaved(8).check_overlap(1).is_ok());
+        assert!(interleaved(8 + 16 * 7).check_overlap(1).is_ok());
         if count == 1_000_000 {
-            assert_eq!(beside(4).check_overlap(1).unwrap_err().offset, 4);
-            assert_eq!(beside(15_999_980).check_overlap(1).unwrap_err().offset, 15_999_984);
+            assert_eq!(interleaved(4).check_overlap(1).unwrap_err().offset, 4);
+            assert_eq!(interleaved(15_999_980).check_overlap(1).unwrap_err().offset, 15_999_984);
         }
     }
-    // Long lists that interlock, of blocks and of structures.
+    // Interleaved long lists, of blocks and of structures.
     let even: Vec<isize> = (0..200_000).map(|i| i * 7919 % 200_000 * 2).collect();
     let pair = Datatype::structure(&[(1, 0, u16::datatype()), (1, 4, u8::datatype())]).unwrap();
     for (item, width) in [(number, 8), (pair.resized(0, 8).unwrap(), 8)] {

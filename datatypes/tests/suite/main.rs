@@ -1,4 +1,4 @@
-//! The integration tests of this crate, as one program, so that shared code is compiled once.
+//! The integration tests of this crate.
 
 mod against_model;
 mod derive;

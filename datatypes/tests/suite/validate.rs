@@ -5,7 +5,7 @@ use crate::model::small_spec;
 use mpj_datatypes::{Datatype, InvalidValueError, Primitive};
 use proptest::prelude::*;
 
-fn bad(primitive: Primitive, bits: u32) -> bool {
+fn is_invalid(primitive: Primitive, bits: u32) -> bool {
     match primitive {
         Primitive::Bool => bits > 1,
         Primitive::Char => char::from_u32(bits).is_none(),
@@ -37,7 +37,7 @@ proptest! {
                     Primitive::Bool => wanted[at].into(),
                     _ => u32::from_ne_bytes(wanted[at..at + 4].try_into().unwrap()),
                 };
-                if bad(primitive, bits) {
+                if is_invalid(primitive, bits) {
                     wanted[at..at + primitive.size()].fill(0);
                     first = first.and(Err(InvalidValueError { primitive, position, bits }));
                 }

@@ -1,4 +1,4 @@
-//! `Datatype::is_made_of`, compared with the bytes of the types.
+//! Compares `Datatype::is_made_of` with the bytes of the types.
 #![cfg(feature = "derive")]
 
 use mpj_datatypes::{ArrayOrder, Datatype};
@@ -15,7 +15,6 @@ struct Cell {
 
 const SIZE: i64 = size_of::<Cell>() as i64;
 
-/// Offsets of the bytes of a cell without padding, in pack order.
 fn cell_bytes() -> Vec<i64> {
     std::iter::once(0).chain(8..22).collect()
 }

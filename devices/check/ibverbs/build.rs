@@ -1,5 +1,4 @@
-//! Copies the hand-written declarations of `ibvdev` from its sources, so that `tests/abi.rs` can access their private
-//! fields.
+//! Copies the hand-written declarations of `ibvdev`, so that `tests/abi.rs` can access their private fields.
 
 use std::path::Path;
 use std::{env, fs};
@@ -17,7 +16,7 @@ fn main() {
         fs::write(Path::new(&out).join(file), text).expect("OUT_DIR can be written");
     };
 
-    // `include!` accepts only items, so turn the file's inner doc comment into an ordinary comment.
+    // `include!` does not accept an inner doc comment, so make it an ordinary comment.
     write("abi.rs", read("abi.rs").replace("//!", "//"));
 
     // The list of functions, each with the name of its symbol.

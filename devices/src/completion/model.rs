@@ -8,7 +8,7 @@ use super::*;
 
 /// Returns the number of nodes that this thread caches.
 fn cached_nodes() -> usize {
-    SPARES.with(|spares| spares.borrow().len())
+    NODE_CACHE.with(|cache| cache.borrow().len())
 }
 
 /// Completes `times` operations, each on a new thread, while this thread passes the completion to `read`. Every outcome

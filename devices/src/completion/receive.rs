@@ -8,8 +8,8 @@ use crate::buf::{Buf, BufError};
 use crate::data_path::DataPath;
 use crate::message::{Envelope, KeepAlive, Target};
 
-/// The [`Completer`] of a receive, with the target to receive into. The target stays in the node until the completion
-/// or [`into_parts`](Self::into_parts); a move of the handle does not move it.
+/// The [`Completer`] of a receive. The target to receive into is in the node until the completion or
+/// [`into_parts`](Self::into_parts), so a move of this handle does not move it.
 pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.
@@ -20,8 +20,7 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Creates a receive into the memory that `buf` describes, by `path` if one is given. If the memory
-    /// consists of contiguous primitives, the target is written to its node field by field.
+    /// Creates a receive into the memory that `buf` describes, by `path` if one is given.
     ///
     /// # Errors
     /// As [`Target::new`].
@@ -54,7 +53,6 @@ impl Receive {
         Receive::with(|place| unsafe { place.write(target) })
     }
 
-    /// Creates a receive whose target `put` constructs at the given address.
     #[inline(always)]
     fn with(put: impl FnOnce(*mut Target)) -> Self {
         let (completer, completion) = pair();
@@ -94,7 +92,6 @@ impl RecvCompleter {
         ManuallyDrop::new(completer).store(|| Ok(message.fields()));
     }
 
-    /// Separates the target from the completer.
     pub(crate) fn into_parts(self) -> (Target, Completer) {
         let this = ManuallyDrop::new(self);
         // SAFETY: the node lives until both handles are gone.
@@ -126,7 +123,7 @@ impl RecvCompleter {
 impl Drop for RecvCompleter {
     fn drop(&mut self) {
         self.drop_target();
-        // Dropping the completer completes the receive as cancelled.
+        // The drop of the completer, which follows, fails the receive with `Fault::Cancelled`.
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parameters in a file: lines `MPJ_NAME=VALUE`, and lines that begin with `#`, which are comments.
+//! Parameters in a file of lines `MPJ_NAME=VALUE`. Empty lines, and comment lines, which begin with `#`, are ignored.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ pub const CONFIG_FILE: Text = Text {
 /// launcher.
 ///
 /// # Errors
-/// The file cannot be read, or contains an invalid line, a value outside a parameter's range, a misspelt or former name
-/// of a parameter, or a reference to another file.
+/// The file cannot be read, or contains an invalid line, an invalid value, a misspelt or former name of a parameter, or
+/// a reference to another file.
 pub(super) fn read(
     config: &mut Config,
     parameters: &[&'static dyn Parameter],

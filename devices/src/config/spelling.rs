@@ -1,10 +1,10 @@
-//! Detection of misspelt variables. Without it, a user would believe that the parameter is set.
+//! Detection of misspelt variables, which would otherwise be ignored silently.
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// Variables that are not parameters: a launcher passes information to the processes of a job in the first three, and a
-/// test kills a rank with `KILL_AT`.
-const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
+/// Variables that are not parameters: a launcher sets the first three for the processes of a job, and a test kills a
+/// rank by `KILL_AT`.
+const NON_PARAMETERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
 /// Former names of parameters, and their present names.
 const RENAMED: &[(&str, &str)] = &[
@@ -62,7 +62,7 @@ impl ParameterNames {
     /// Returns `None` if `name`, which lacks the prefix, is a variable of this library; otherwise the name that was
     /// probably meant, if any.
     pub fn suggestion(&self, name: &str) -> Option<Option<&'static str>> {
-        if self.0.contains(&name) || OTHERS.contains(&name) {
+        if self.0.contains(&name) || NON_PARAMETERS.contains(&name) {
             return None;
         }
         let renamed = RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);

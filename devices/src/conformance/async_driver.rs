@@ -1,10 +1,10 @@
-//! A device that makes another device asynchronous: most operations that the inner device executes at once complete
-//! late, in any order, even after the death of the peer.
+//! A device that makes another device asynchronous: most of its gets, and all its zero-copy sends, complete late and in
+//! any order, even after the death of the peer.
 //!
-//! A seed determines whether the device supports noncontiguous memory, after how many polls of the inlet an operation
-//! is executed, and which of the due operations is next. Until then, the memory must not change: neither the body of a
-//! zero-copy send, nor the marker bytes that a started get has written to its destination. An engine that releases
-//! memory too early fails these checks.
+//! A seed determines whether the device supports noncontiguous memory, which attempts return `Again`, after how
+//! many polls of the inlet an operation completes, and which of the due operations is next. Until then, the memory must
+//! not change: neither the body of a zero-copy send, nor the marker bytes that a started get has written to its
+//! destination. An engine that reuses memory too early fails these checks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,13 @@ use crate::site::Site;
 /// The maximum number of bytes of one get.
 const GET_MAX: usize = 24_000;
 
-/// The smallest size of bodies that are transferred by get: longer than the eager messages of a flood, shorter than
-/// [`Member::long`](super::Member::long).
+/// The smallest size of bodies that are transferred by get: longer than the eager messages of the floods in `pressure`.
 const GET_MIN: usize = 8200;
 
-/// The size from which memory outside of pools is registered; the tested sizes are on both sides of it.
+/// The size in bytes from which memory outside of pools is registered.
 const REGISTER_MIN: usize = 100_000;
 
-/// Each operation waits for fewer polls of the inlet than this.
+/// Each operation waits for fewer counted polls of the inlet than this.
 const MAX_DELAY: u64 = 40;
 
 /// The marker byte in memory that a get will write.
@@ -116,7 +115,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A [`MemoryPart`] without a lifetime. It is used only until its operation completes.
+/// A [`MemoryPart`] without a lifetime. It must be used only until its operation completes.
 #[derive(Debug)]
 struct OwnedPart {
     memory: MemoryDesc,
@@ -199,9 +198,9 @@ impl Pending {
         Some(list.swap_remove(*at))
     }
 
-    /// Counts one poll, or several if the rank is idle, because an idle rank yields its core between two polls. Returns
+    /// Counts one poll, or several if the inlet moved nothing: such a rank soon yields its core between polls. Returns
     /// whether operations are pending.
-    fn note_poll(&self, is_idle: bool) -> bool {
+    fn count_poll(&self, is_idle: bool) -> bool {
         let delay = if is_idle { MAX_DELAY / 4 } else { 1 };
         let mut list = lock(&self.list);
         list.iter_mut().for_each(|op| op.delay = op.delay.saturating_sub(delay));
@@ -216,8 +215,8 @@ struct AsyncDevice {
     pending: Arc<Pending>,
 }
 
-// SAFETY: the inner device has executed an operation when its token is reported. Memory is reported as quiesced when
-// the inner device reports it.
+// SAFETY: the inner device has executed an operation when its token is reported. Memory is reported as quiesced only
+// after the inner device reports that.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for AsyncDevice {
     fn name(&self) -> &'static str {
@@ -377,7 +376,7 @@ unsafe impl Inlet for AsyncInlet {
                 }
             }
         }
-        if self.pending.note_poll(moved == 0) {
+        if self.pending.count_poll(moved == 0) {
             self.pending.bell.ring();
         }
         moved

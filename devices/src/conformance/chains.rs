@@ -33,8 +33,7 @@ fn data(rank: u32, tag: i32, len: usize) -> Vec<u8> {
     bytes(u64::from(rank + 1) << 40 | (tag as u64) << 32 | len as u64, len)
 }
 
-/// Messages in 1 to 40 pieces, expected and unexpected.
-pub(super) fn every_size_in_pieces(m: &Member) {
+pub(super) fn chains_of_every_size_arrive(m: &Member) {
     for (tag, len) in (0..).zip(lengths(m)) {
         for (mode, pieces) in
             [(Mode::Standard, tag as usize % 40 + 1), (Mode::Synchronous, 40 - tag as usize % 39)]
@@ -52,8 +51,8 @@ pub(super) fn every_size_in_pieces(m: &Member) {
     }
 }
 
-/// Among others, messages of more pieces than fit into one system call, and of more pieces than bytes.
-pub(super) fn many_pieces(m: &Member) {
+/// Messages with more pieces than one system call accepts, and with more pieces than bytes.
+pub(super) fn chains_of_many_pieces_arrive(m: &Member) {
     for (tag, (len, pieces)) in
         (0..).zip([(0, 3), (5, 100), (3000, 3000), (m.rendezvous_len(), 70), (m.rendezvous_len(), 5000)])
     {
@@ -64,7 +63,7 @@ pub(super) fn many_pieces(m: &Member) {
     }
 }
 
-pub(super) fn chains_to_self(m: &Member) {
+pub(super) fn chains_to_self_arrive(m: &Member) {
     let me = m.rank as i32;
     for (tag, len) in (0..).zip([0, 1, 40, 4096, m.rendezvous_len()]) {
         let wanted = data(m.rank, tag, len);
@@ -79,7 +78,7 @@ pub(super) fn chains_to_self(m: &Member) {
     }
 }
 
-/// Items of a type in pieces, with boundaries within items, match a receive of another datatype.
+/// Pieces may end within an item. The message matches a receive with another layout.
 pub(super) fn chains_match_strided_receives(m: &Member) {
     let number = Datatype::of::<f64>();
     for (tag, count) in (0..).zip([1, 30, m.rendezvous_len() / 8 + 1]) {

@@ -54,22 +54,22 @@ pub(super) fn late_join_receives_earlier_messages(m: &Member) {
 }
 
 /// Ranks are numbered by their position in the group.
-pub(super) fn groups_in_any_order(m: &Member) {
-    let circle = |m: &Member| {
+pub(super) fn groups_may_have_any_order(m: &Member) {
+    let exchange_in_ring = |m: &Member| {
         let send = m.isend(m.next(), 1, vec![m.rank; 3]);
         let (envelope, got) = m.recv::<u32>(ANY_SOURCE, 1, 3);
         assert_eq!((envelope.source, got), (m.previous(), vec![m.previous(); 3]));
         send.wait(m).unwrap();
     };
     let backwards = m.join_also(90, (0..m.size).rev().collect(), m.size - 1 - m.rank);
-    circle(&backwards);
-    // Groups of the even and of the odd ranks; the single rank of a group sends to itself.
+    exchange_in_ring(&backwards);
+    // Groups of the even and of the odd ranks. A group can consist of one rank, which sends to itself.
     let half: Group = (0..m.size).filter(|rank| rank % 2 == m.rank % 2).collect();
     let half = m.join_also(91 + u64::from(m.rank % 2), half, m.rank / 2);
-    circle(&half);
+    exchange_in_ring(&half);
     if m.rank > 0 {
         let rest = Group::Range { first: 1, len: m.size - 1 };
-        circle(&m.join_also(93, rest, m.rank - 1));
+        exchange_in_ring(&m.join_also(93, rest, m.rank - 1));
     }
 }
 
@@ -87,13 +87,12 @@ pub(super) fn channels_are_created_and_freed_repeatedly(m: &Member) {
     }
 }
 
-/// Unreceived messages on a freed channel do not use up the sender's credit.
 pub(super) fn freeing_a_channel_returns_credit(m: &Member) {
     let len = m.protocol_limits()[0].min(8 << 10);
     let each = m.engine.credit.max / 8 / len as u64;
     for i in 0..24 {
         let channel = m.join_also(2000 + i, everybody(m), m.rank);
-        // Messages within the credit are eager; the others use rendezvous, and their receivers refuse them.
+        // Messages beyond the credit use rendezvous, and the receiver refuses them when it frees the channel.
         let sends: Vec<_> = (0..each).map(|_| channel.isend(m.next(), 1, vec![0u8; len])).collect();
         let posted = channel.irecv::<u8>(m.previous() as i32, 9, 1);
         m.barrier();

@@ -6,7 +6,7 @@ use super::Member;
 use super::owned::{Layout, bytes, random};
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Mode, Pattern};
 
-const LEFT: Fault = Fault::Left { rank: Some(0) };
+const RANK_0_LEFT: Fault = Fault::Left { rank: Some(0) };
 
 pub(super) fn exit_fails_operations_that_need_the_rank(m: &Member) {
     if m.rank == 0 {
@@ -21,15 +21,15 @@ pub(super) fn exit_fails_operations_that_need_the_rank(m: &Member) {
         m.issend(0, 5, Vec::new()),
     ];
     m.barrier();
-    assert_eq!(m.engine.probe(&m.world, Pattern { source: 0, tag: 9 }), Err(LEFT));
-    assert_eq!(receive.wait(m).0, Err(LEFT));
-    sends.into_iter().for_each(|send| assert_eq!(send.wait(m), Err(LEFT)));
+    assert_eq!(m.engine.probe(&m.world, Pattern { source: 0, tag: 9 }), Err(RANK_0_LEFT));
+    assert_eq!(receive.wait(m).0, Err(RANK_0_LEFT));
+    sends.into_iter().for_each(|send| assert_eq!(send.wait(m), Err(RANK_0_LEFT)));
     for len in [0, 8, m.rendezvous_len()] {
         let data = vec![0u8; len];
         let layout = Layout::all(&data);
-        assert_eq!(m.start(0, 1, data, layout, Mode::Standard).unwrap_err(), LEFT);
+        assert_eq!(m.start(0, 1, data, layout, Mode::Standard).unwrap_err(), RANK_0_LEFT);
     }
-    assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
+    assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(RANK_0_LEFT));
     if m.size == 2 {
         return assert_eq!(anybody.wait(m).0, Err(Fault::Left { rank: None }));
     }
@@ -52,7 +52,7 @@ pub(super) fn any_source_receive_fails_when_all_others_have_exited(m: &Member) {
     assert_eq!(m.engine.mprobe(&m.world, any, "mprobe").unwrap_err(), gone);
 }
 
-/// A closing rank waits until its messages are delivered, and they can still be received afterwards.
+/// A closing rank waits until its messages are delivered. They can be received after its exit.
 pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     const MESSAGES: u64 = 1000;
     let len = |i: u64| if i % 100 == 50 { m.rendezvous_len() } else { (i % 70) as usize };
@@ -67,10 +67,9 @@ pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     for i in 0..MESSAGES {
         assert!(m.recv::<u8>(0, 1, m.rendezvous_len()).1 == bytes(i + 1, len(i)), "message {i}");
     }
-    assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
+    assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(RANK_0_LEFT));
 }
 
-/// All ranks close without having received each other's long and synchronous messages.
 pub(super) fn pending_sends_fail_when_all_ranks_close(m: &Member) {
     let sends: Vec<_> = m
         .others()
@@ -84,7 +83,6 @@ pub(super) fn pending_sends_fail_when_all_ranks_close(m: &Member) {
     }
 }
 
-/// All ranks close while a thread of each still receives and messages of all kinds are in flight.
 pub(super) fn all_ranks_close_during_traffic(m: &Member) {
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Sends in succession by a rank that then computes: no device delays them for long.
+//! Short messages of a rank that then computes: no device delays them for long.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use super::Member;
 use super::owned::bytes;
 use crate::Exit;
 
-/// The number of messages in succession to each rank: a device with at least [`MIN_LIMIT`] has space for them.
+/// The number of messages to each rank. A device whose limits are at least [`MIN_LIMIT`] has space for them.
 const MESSAGES: u64 = 4;
 
-/// With a lower limit, messages would wait for space, which requires polling. The cases then do nothing.
+/// If a device has a lower limit in bytes, messages might wait for space, which requires polling. The cases then do
+/// nothing.
 const MIN_LIMIT: usize = 64;
 
-/// Makes no call of the engine until the other ranks have exited, which this rank learns from the roster.
+/// Makes no progress until the other ranks have exited. This rank learns of their exits from the roster.
 fn compute(m: &Member) {
-    let has_left = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
-    while !m.others().all(has_left) {
+    let has_exited = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
+    while !m.others().all(has_exited) {
         m.roster().request_exits();
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Connects all ranks with each other, because messages that wait for a connection also require polling.
+/// Connects all ranks with each other, because messages that wait for a connection would require polling.
 fn connect_all(m: &Member) {
     let sends: Vec<_> = m.others().map(|to| m.isend(to, 2, vec![1u8])).collect();
     m.others().for_each(|from| assert_eq!(m.recv::<u8>(from as i32, 2, 1).1, [1]));
@@ -29,7 +30,7 @@ fn connect_all(m: &Member) {
     m.barrier();
 }
 
-/// Rank 0 starts messages to all other ranks and then computes; if `waits`, it waits for the sends first.
+/// Rank 0 starts messages to all other ranks and then computes. If `waits` is true, it first waits for the sends.
 fn start_sends_and_compute(m: &Member, waits: bool) {
     if m.protocol_limits().iter().any(|limit| *limit < MIN_LIMIT) {
         return;

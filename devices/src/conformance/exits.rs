@@ -1,4 +1,4 @@
-//! Ranks that die: operations that wait for them fail, and the other ranks continue.
+//! Ranks that die: operations that need them fail, and the other ranks continue.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
     assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{what}: {outcome:?}");
 }
 
-/// The tag of the messages that notify rank 0 that their sender has left the barrier.
+/// The tag of a message that notifies rank 0 that its sender has left the barrier.
 const PAST_BARRIER: i32 = 1 << 20;
 
-/// Makes rank 0 die when all ranks are past a barrier; its engine stays in memory. Returns whether this is rank 0.
+/// Makes rank 0 die after all ranks have left a barrier; its engine stays in memory. Returns whether this is rank 0.
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
@@ -27,7 +27,7 @@ fn rank_0_dies(m: &Member) -> bool {
     dies
 }
 
-/// Waits in a barrier, and on rank 0 also until all others have left it. Returns whether this is rank 0.
+/// Waits in a barrier, and on rank 0 until all other ranks have left it. Returns whether this is rank 0.
 fn rank_0_is_ready_to_die(m: &Member) -> bool {
     m.barrier();
     if m.rank == 0 {
@@ -42,8 +42,7 @@ fn wait_until_death_is_known(m: &Member) {
     }
 }
 
-/// Every pending operation on a channel with a dead rank fails with that rank's number, even if it does not need that
-/// rank.
+/// A death fails all pending operations of its channel, even those that do not need the dead rank.
 pub(super) fn death_fails_all_pending_operations(m: &Member) {
     if m.rank == 0 {
         rank_0_dies(m);
@@ -141,13 +140,12 @@ pub(super) fn messages_sent_before_a_death_arrive(m: &Member) {
     assert_dead(m.irecv::<u64>(0, 1, 4).wait(m).0, "one more");
 }
 
-/// Receives of a dead rank's rendezvous messages succeed or fail, and their memory is not written afterwards.
 pub(super) fn returned_memory_is_not_written_after_a_death(m: &Member) {
     dies_while_others_receive(m);
 }
 
-/// As [`returned_memory_is_not_written_after_a_death`], but the dead rank's connections stay open in the middle of a
-/// message, as those of a disconnected host do.
+/// Like [`returned_memory_is_not_written_after_a_death`], but the connections of the dead rank stay open, as those of a
+/// disconnected host do.
 pub(super) fn death_with_an_open_connection_ends_bodies(m: &Member) {
     if m.rank == 0 {
         keep_for_ever(Arc::clone(&m.engine));
@@ -162,7 +160,7 @@ fn dies_while_others_receive(m: &Member) {
     let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
     keep_for_ever(sends.collect::<Vec<_>>());
     if rank_0_is_ready_to_die(m) {
-        // Its engine and connections are dropped while the others are receiving, unless the case keeps them.
+        // The caller drops the engine and its connections while the others receive, unless the case keeps it.
         m.report_dead();
         return;
     }
@@ -171,7 +169,7 @@ fn dies_while_others_receive(m: &Member) {
         .map(|(i, from)| (i, m.irecv::<u8>(from as i32, 1, len)))
         .collect();
     m.send(0, PAST_BARRIER, &[0u8]);
-    let mut back = Vec::new();
+    let mut returned = Vec::new();
     for (i, receive) in receives {
         let (outcome, mut memory) = receive.wait(m);
         match outcome {
@@ -179,16 +177,15 @@ fn dies_while_others_receive(m: &Member) {
             Err(fault) => assert_dead::<()>(Err(fault), "a rendezvous message"),
         }
         memory.fill(0x11);
-        back.push(memory);
+        returned.push(memory);
     }
     wait_until_death_is_known(m);
     for _ in 0..1000 {
         m.engine.progress();
     }
-    assert!(back.iter().all(|memory| memory.iter().all(|byte| *byte == 0x11)), "a late write");
+    assert!(returned.iter().all(|memory| memory.iter().all(|byte| *byte == 0x11)), "a late write");
 }
 
-/// Frames that the dead rank will never receive do not block the close of the other ranks.
 pub(super) fn close_succeeds_after_flooding_a_dead_rank(m: &Member) {
     if rank_0_dies(m) {
         return;

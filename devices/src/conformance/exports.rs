@@ -1,5 +1,5 @@
-//! Messages in blocks of a rank's pool: devices that can export memory let the receiver view them in place, and all
-//! devices can copy them.
+//! Messages in blocks of a rank's pool. Devices that can export memory let the receiver view them in place; all devices
+//! can copy them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::{
     RankPool, ShmDriver, Source, Started, ViewedMessage,
 };
 
-const LEFT: Fault = Fault::Left { rank: Some(0) };
+const RANK_0_LEFT: Fault = Fault::Left { rank: Some(0) };
 
 #[derive(Debug)]
 struct ExportedSend {
@@ -89,7 +89,7 @@ fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
     m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }, "mprobe").unwrap()
 }
 
-/// Returns whether the device for another rank of the channel lets that rank view memory of this one.
+/// Returns whether two ranks can view each other's memory: this rank and rank `to` of the channel.
 fn can_view(m: &Member, to: u32) -> bool {
     // With this path, messages are packed into a block that `shmdev` does not export.
     if m.engine.path == DataPath::Buffered
@@ -101,7 +101,7 @@ fn can_view(m: &Member, to: u32) -> bool {
     peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().exports)
 }
 
-/// Receives a message as a view, and checks it. If that is impossible, discards the message and returns `None`.
+/// Receives a message as a view and checks it. If it cannot be viewed, discards the message and returns `None`.
 fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     match m.engine.recv_view(message(m, from, tag)) {
         Ok(viewed) => {
@@ -110,7 +110,7 @@ fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMes
         }
         Err(message) => {
             assert!(!can_view(m, from), "{message:?} cannot be viewed");
-            // SAFETY: the target has no bytes, so nothing is written: the message is discarded.
+            // SAFETY: the target has no bytes, so nothing is written.
             #[expect(unsafe_code, reason = "the engine takes raw memory")]
             let nothing = unsafe { crate::Target::new(Buf::empty(), None) }.unwrap();
             let refused = m.engine.recv_message(message, crate::Receive::new(nothing)).started();
@@ -120,7 +120,7 @@ fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMes
     }
 }
 
-/// The sender gets a block back when its receiver has dropped the view; views are dropped in any order.
+/// A send completes when the receiver has dropped the view. Views can be dropped in any order.
 pub(super) fn blocks_are_viewed_in_place(m: &Member) {
     const BLOCKS: u64 = 6;
     let len = |i: u64| m.rendezvous_len() + 7 * i as usize;
@@ -148,7 +148,7 @@ pub(super) fn blocks_are_viewed_in_place(m: &Member) {
     }
 }
 
-/// A message in a block can be received like any other message, even into another layout, and can be rejected.
+/// A message in a block can be received into memory of another layout, and can be rejected.
 pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
     let len = (m.rendezvous_len() + 4) & !3;
     let data = |rank: u32| bytes(u64::from(rank) + 1, len);
@@ -173,7 +173,6 @@ pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
     m.barrier();
 }
 
-/// Blocks that other ranks view are not reused after the close.
 pub(super) fn close_does_not_wait_for_viewed_blocks(m: &Member) {
     if m.rank == 0 {
         let sends: Vec<_> =
@@ -190,12 +189,12 @@ pub(super) fn close_does_not_wait_for_viewed_blocks(m: &Member) {
     }
     let viewed = recv_viewed(m, 0, 0, &bytes(3, m.rendezvous_len()));
     m.barrier();
-    assert_eq!(m.irecv::<u8>(0, ANY_TAG, 8).wait(m).0, Err(LEFT));
+    assert_eq!(m.irecv::<u8>(0, ANY_TAG, 8).wait(m).0, Err(RANK_0_LEFT));
     std::thread::sleep(Duration::from_millis(20));
     assert!(viewed.is_none_or(|viewed| viewed.bytes() == bytes(3, m.rendezvous_len())));
 }
 
-/// The block is not written while its receiver, which has exited, still views it.
+/// The owner does not reuse a block while its receiver, which has exited, still views it.
 pub(super) fn receiver_exits_with_a_viewed_block(m: &Member) {
     if m.rank == 0 {
         let viewed = recv_viewed(m, 1, 0, &bytes(5, m.rendezvous_len()));
@@ -212,11 +211,11 @@ pub(super) fn receiver_exits_with_a_viewed_block(m: &Member) {
     m.barrier();
     let (outcome, block) = send.wait(m);
     if can_view(m, 0) {
-        assert_eq!(outcome.unwrap_err(), LEFT);
+        assert_eq!(outcome.unwrap_err(), RANK_0_LEFT);
         // A process may learn of its receiver's exit so late that the block has been returned.
         assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.rendezvous_len())));
     }
-    // Write to newly allocated blocks: the viewed block must not be among them.
+    // The viewed block must not be among newly allocated ones.
     for _ in 0..4 {
         let mut block = m.engine.pool().alloc(m.rendezvous_len()).unwrap();
         block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
@@ -246,7 +245,7 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     if can_view {
         assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
     }
-    // Write to the block if it came back, and to a newly allocated one.
+    // Write to the returned block, if any, and to a newly allocated one: rank 0 must not view them.
     for mut block in [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.rendezvous_len()).ok()]
         .into_iter()
         .flatten()
@@ -256,7 +255,7 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     }
 }
 
-/// The owner sends even if its rank has tried to cancel the send of the block while the receiver viewed it.
+/// The owner sends in its `drop`, even if its rank tried to cancel the send while the receiver viewed the block.
 pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
     let data = bytes(4, m.rendezvous_len());
     match m.rank {
@@ -278,7 +277,7 @@ pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
             assert!(!was_pending || send.wait(m).0 == Err(Fault::Cancelled));
             m.send(0, 2, &[0u8]);
             m.recv::<u8>(0, 3, 1);
-            // A new send finds the blocks that were returned.
+            // A new send makes the engine search for returned blocks.
             ExportedSend::start(m, 0, 4, &data).wait(m).0.unwrap();
         }
         _ => (),
@@ -290,7 +289,7 @@ pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     if m.rank == 0 {
         for to in m.others() {
             let send = ExportedSend::start(m, to, 0, &bytes(2, m.rendezvous_len()));
-            // The other rank waits for the barrier.
+            // The receiver is still in the barrier, so it has not matched the message.
             assert!(m.engine.cancel(&m.world, send.completion()));
             let (outcome, block) = send.wait(m);
             assert_eq!(outcome.unwrap_err(), Fault::Cancelled);
@@ -301,7 +300,7 @@ pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     }
     m.barrier();
     let early = m.engine.improbe(&m.world, Pattern { source: 0, tag: 0 }).unwrap();
-    // A device that delays frames might not have sent the RTS yet.
+    // The RTS might not have arrived yet.
     if let Some(message) = early {
         let message = m.engine.recv_view(message).expect_err("the send was cancelled");
         drop(message);
@@ -309,7 +308,6 @@ pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     m.barrier();
 }
 
-/// The block counts as received, so its send succeeds.
 pub(super) fn viewed_block_cannot_be_cancelled(m: &Member) {
     let data = bytes(6, m.rendezvous_len());
     match m.rank {
@@ -326,7 +324,7 @@ pub(super) fn viewed_block_cannot_be_cancelled(m: &Member) {
                 assert!(!m.engine.cancel(&m.world, send.completion()));
                 assert_eq!(send.wait(m).0.map(|message| message.bytes), Ok(data.len()));
             }
-            // Write to newly allocated blocks: the viewed block must not be among them.
+            // A newly allocated block must not be the viewed one.
             let mut block = m.engine.pool().alloc(m.rendezvous_len()).unwrap();
             block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
             m.barrier();

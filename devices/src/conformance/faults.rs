@@ -1,4 +1,5 @@
-//! Faults of one receive: its sender succeeds, and the next message arrives. Packed messages; synchronous sends.
+//! Faults that fail one receive while its sender succeeds and the next message arrives. Also packed messages and
+//! synchronous sends.
 
 use mpj_datatypes::{Datatype, Primitive};
 
@@ -6,8 +7,8 @@ use super::Member;
 use super::owned::{Layout, bytes};
 use crate::{Content, Fault, Mode};
 
-/// Sends a message that its receive must reject, in both modes, expected and unexpected, and then one that fits.
-fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) {
+/// Sends a message that its receive must reject, and then one that fits: in both modes, expected and unexpected.
+fn assert_rejected(m: &Member, to: u32, len: usize, room: Layout, check: impl Fn(Fault)) {
     let from = if to == m.rank { m.rank } else { m.previous() };
     let post = || m.post(from as i32, 1, vec![0xaau8; 2 * len + 16], room.clone());
     for mode in [Mode::Standard, Mode::Synchronous] {
@@ -20,7 +21,7 @@ fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) 
             let good = m.isend(to, 1, bytes(10, len));
             m.barrier();
             let (outcome, memory) = posted.unwrap_or_else(post).wait(m);
-            judge(outcome.expect_err("the message does not fit"));
+            check(outcome.expect_err("the message does not fit"));
             assert!(memory.iter().all(|byte| *byte == 0xaa), "the target was written");
             assert!(m.recv::<u8>(from as i32, 1, len).1 == bytes(10, len), "the next message");
             bad.wait(m).unwrap();
@@ -29,7 +30,7 @@ fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) 
     }
 }
 
-fn truncated(m: &Member, to: u32) {
+fn assert_truncation(m: &Member, to: u32) {
     let source = if to == m.rank { m.rank } else { m.previous() };
     for (len, room) in [
         (1, 0),
@@ -39,38 +40,38 @@ fn truncated(m: &Member, to: u32) {
         (m.rendezvous_len(), m.rendezvous_len() - 1),
     ] {
         let short = Layout::all(&vec![0u8; room]);
-        refuse(m, to, len, short, |fault| {
+        assert_rejected(m, to, len, short, |fault| {
             assert_eq!(fault, Fault::Truncated { source, tag: 1, sent: len, room });
         });
     }
 }
 
-fn mismatched(m: &Member, to: u32) {
+fn assert_type_mismatch(m: &Member, to: u32) {
     let source = if to == m.rank { m.rank } else { m.previous() };
     for len in [8, 48, 1000, m.protocol_limits()[0] / 8 * 8, m.rendezvous_len() / 8 * 8] {
         let real = Layout::typed(len / 8, &Datatype::of::<f64>());
         let (sent, expected) = (Content::Of(Primitive::U8, len), Content::Of(Primitive::F64, len / 8));
-        refuse(m, to, len, real, |fault| {
+        assert_rejected(m, to, len, real, |fault| {
             assert_eq!(fault, Fault::TypeMismatch { source, tag: 1, sent, expected });
         });
         let signed = Datatype::of::<i8>().vector(len, 1, 2).unwrap();
-        refuse(m, to, len, Layout::typed(1, &signed), |fault| {
+        assert_rejected(m, to, len, Layout::typed(1, &signed), |fault| {
             assert!(matches!(fault, Fault::TypeMismatch { .. }), "{fault:?}");
         });
     }
 }
 
 pub(super) fn truncation_fails_only_its_receive(m: &Member) {
-    truncated(m, m.next());
+    assert_truncation(m, m.next());
 }
 
 pub(super) fn type_mismatch_fails_only_its_receive(m: &Member) {
-    mismatched(m, m.next());
+    assert_type_mismatch(m, m.next());
 }
 
-pub(super) fn faults_to_self(m: &Member) {
-    truncated(m, m.rank);
-    mismatched(m, m.rank);
+pub(super) fn faults_to_self_fail_only_their_receive(m: &Member) {
+    assert_truncation(m, m.rank);
+    assert_type_mismatch(m, m.rank);
 }
 
 pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
@@ -78,13 +79,13 @@ pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
     let invalid = |tag| Err(Fault::InvalidValue { source: from, tag });
     for many in [1, m.rendezvous_len()] {
         let flags: Vec<bool> = [true, false, true].repeat(many);
-        let signs: Vec<char> = ['a', '\0', '😀'].repeat(many);
-        let sends = (m.isend(to, 1, flags.clone()), m.isend(to, 2, signs.clone()));
-        let no_flags: Vec<u8> = [0u8, 1, 2].repeat(many);
-        let no_signs: Vec<u32> = [65u32, 0x11_0000, 0xd800].repeat(many);
+        let chars: Vec<char> = ['a', '\0', '😀'].repeat(many);
+        let sends = (m.isend(to, 1, flags.clone()), m.isend(to, 2, chars.clone()));
+        let invalid_flags: Vec<u8> = [0u8, 1, 2].repeat(many);
+        let invalid_chars: Vec<u32> = [65u32, 0x11_0000, 0xd800].repeat(many);
         let bad = (
-            m.start(to, 3, no_flags, Layout::packed(3 * many), Mode::Standard).unwrap(),
-            m.start(to, 4, no_signs, Layout::packed(12 * many), Mode::Standard).unwrap(),
+            m.start(to, 3, invalid_flags, Layout::packed(3 * many), Mode::Standard).unwrap(),
+            m.start(to, 4, invalid_chars, Layout::packed(12 * many), Mode::Standard).unwrap(),
         );
         let (outcome, got) = m.irecv::<char>(from as i32, 4, 3 * many).wait(m);
         assert_eq!(outcome, invalid(4));
@@ -92,7 +93,7 @@ pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
         let (outcome, got) = m.irecv::<bool>(from as i32, 3, 3 * many).wait(m);
         assert_eq!(outcome, invalid(3));
         assert!(got == [false, true, false].repeat(many));
-        assert!(m.recv::<char>(from as i32, 2, 3 * many).1 == signs);
+        assert!(m.recv::<char>(from as i32, 2, 3 * many).1 == chars);
         assert!(m.recv::<bool>(from as i32, 1, 3 * many).1 == flags);
         sends.0.wait(m).unwrap();
         sends.1.wait(m).unwrap();
@@ -101,7 +102,6 @@ pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
     }
 }
 
-/// A message sent as packed can be received as any type, and vice versa.
 pub(super) fn packed_matches_every_type(m: &Member) {
     let (to, from) = (m.next(), m.previous() as i32);
     for len in [1, 100, m.rendezvous_len()] {

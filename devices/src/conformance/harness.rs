@@ -14,11 +14,10 @@ use crate::{
     ShmDriver, Site, SmDriver,
 };
 
-/// The time after which a case counts as stuck. Every case needs far less.
+/// The time after which a case counts as stuck.
 const LIVENESS: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
-/// Returns the time limit on this machine. In the machine of `devices/check/rdma-vm` the processor is emulated, and
-/// every network operation costs processor time.
+/// Returns the time limit on this machine. The virtual machine of `devices/check/rdma-vm` is slow and sets `RDMA_VM`.
 fn liveness() -> Duration {
     if std::env::var_os("RDMA_VM").is_some() { LIVENESS * 6 } else { LIVENESS }
 }
@@ -27,15 +26,15 @@ fn liveness() -> Duration {
 struct RankThread {
     rank: u32,
     size: u32,
-    board: Arc<LocalCardExchange>,
+    cards: Arc<LocalCardExchange>,
     roster: Arc<Roster>,
     registry: Registry,
     config: Config,
 }
 
-/// Maps the job's memory again, as the process of another rank would.
+/// Maps the segment again, as the process of another rank would.
 fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
-    // SAFETY: the duplicate is only attached.
+    // SAFETY: only a duplicate of the descriptor is used, and it is only attached.
     #[expect(unsafe_code, reason = "see above")]
     let fd = unsafe { segment.descriptor() }.try_clone_to_owned();
     // SAFETY: it is a duplicate of a segment's descriptor, and only segments write to the memory.
@@ -46,9 +45,9 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
 
 impl RankThread {
     fn run(self, case: &Case) {
-        let RankThread { rank, size, board, roster, registry, config } = self;
+        let RankThread { rank, size, cards, roster, registry, config } = self;
         let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
-        let engine = Engine::open(site, &registry, &config, board.of(rank), roster).unwrap();
+        let engine = Engine::open(site, &registry, &config, cards.of(rank), roster).unwrap();
         let member = Member::join(engine).unwrap();
         (case.run)(&member);
         if !member.is_dead() {
@@ -57,7 +56,7 @@ impl RankThread {
     }
 }
 
-/// Returns the reason why a device is unavailable on this host, if it needs hardware that is missing.
+/// Returns why `ibvdev` cannot be opened on this host; `None` if it can, and for other devices.
 pub fn unavailable(device: &str) -> Option<String> {
     if device != IbvDriver::NAME {
         return None;
@@ -67,52 +66,52 @@ pub fn unavailable(device: &str) -> Option<String> {
     driver.open(&site, &Config::default()).err().map(|refused| refused.to_string())
 }
 
-/// Runs `case` on `ranks` threads, with the devices that `choose` selects from the available ones.
+/// Runs `case` on `ranks` threads, with the devices that `choose` selects from all that this build has.
 ///
 /// # Panics
-/// If a rank panics, or if the case does not end in 60 seconds (longer under Miri or on an emulated processor). The
-/// message names the ranks that are stuck.
+/// If a rank panics, or if the case does not end within 60 seconds (longer under Miri, or if `RDMA_VM` is set). The
+/// message names the rank that panicked first and the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
-    let (hub, board, roster) =
+    let (hub, cards, roster) =
         (Hub::new(0..ranks), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
     let memory = sys::HAS_SHARED_MEMORY.then(|| Segment::create(ranks, config).unwrap());
     let here = Hosts::single_host(ranks).ranks_of(HostId(0));
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
     let (done, outcomes) = channel();
     for rank in 0..ranks {
-        let (board, roster, config) = (Arc::clone(&board), Arc::clone(&roster), config.clone());
+        let (cards, roster, config) = (Arc::clone(&cards), Arc::clone(&roster), config.clone());
         let mut all = Registry::empty().with(SmDriver::new(Arc::clone(&hub)));
         if let Some(memory) = &memory {
             all = all.with(ShmDriver::new(attach(memory, ranks), here.clone()));
         }
         let registry =
             choose(all.with(IbvDriver::new(Arc::clone(&key))).with(NioDriver::new(Arc::clone(&key))));
-        let rank_thread = RankThread { rank, size: ranks, board, roster, registry, config };
+        let rank_thread = RankThread { rank, size: ranks, cards, roster, registry, config };
         let done = done.clone();
         let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));
         let _detached = thread.spawn(move || run_rank(rank_thread, case, &done)).unwrap();
     }
-    let mut first: Option<String> = None;
-    let mut left: Vec<u32> = (0..ranks).collect();
+    let mut first_failure: Option<String> = None;
+    let mut running: Vec<u32> = (0..ranks).collect();
     let limit = Instant::now() + liveness();
-    while !left.is_empty() {
+    while !running.is_empty() {
         match outcomes.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok((rank, outcome)) => {
-                left.retain(|other| *other != rank);
+                running.retain(|other| *other != rank);
                 if let Err(why) = outcome {
-                    first.get_or_insert(format!("rank {rank}: {why}"));
+                    first_failure.get_or_insert(format!("rank {rank}: {why}"));
                 }
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                // End these ranks, so that the next case has the cores.
-                left.iter().for_each(|rank| roster.report(*rank, Exit::Died("stuck".into())));
-                let cause = first.map(|f| format!(" after {f}")).unwrap_or_default();
-                panic!("{} with {ranks} ranks: ranks {left:?} are stuck{cause}", case.name);
+                // Fail the calls of these ranks, so that their threads end and leave the cores to the next case.
+                running.iter().for_each(|rank| roster.report(*rank, Exit::Died("stuck".into())));
+                let cause = first_failure.map(|f| format!(" after {f}")).unwrap_or_default();
+                panic!("{} with {ranks} ranks: ranks {running:?} are stuck{cause}", case.name);
             }
         }
     }
-    if let Some(first) = first {
-        panic!("{} with {ranks} ranks: {first}", case.name);
+    if let Some(first_failure) = first_failure {
+        panic!("{} with {ranks} ranks: {first_failure}", case.name);
     }
 }
 

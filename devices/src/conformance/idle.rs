@@ -1,4 +1,4 @@
-//! A rank that receives nothing, whatever the reason: the other ranks communicate as if it did not exist.
+//! A rank that does not poll, has exited or has died must not block messages between the other ranks.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use super::Member;
 use super::owned::{Sending, bytes, keep_for_ever};
 use crate::{Exit, Fault, Group};
 
-/// The number of messages to the idle rank: enough to fill a ring and its fragments.
+/// The number of messages to the idle rank.
 const UNREAD: u64 = 300;
 
-/// Starts the messages to the idle rank, rank 1; stops at the first fault, which `is_end` must accept.
-fn send_unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
+/// Starts the messages to the idle rank, rank 1. Stops at the first fault, which `is_expected` must accept.
+fn send_unread(m: &Member, is_expected: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
     let eager = m.protocol_limits()[0];
     let send = |i| match m.try_isend(1, 1, bytes(i + 1, if i % 10 == 0 { eager } else { 100 })) {
         Ok(send) => Some(send),
         Err(fault) => {
-            assert!(is_end(&fault), "{fault:?}");
+            assert!(is_expected(&fault), "{fault:?}");
             None
         }
     };
@@ -39,7 +39,7 @@ fn without_rank_1(m: &Member) -> Member {
     m.join_also(61, group, m.rank - u32::from(m.rank > 1))
 }
 
-/// Rank 1 does not poll before ranks from 2 on have exited. It learns of that from the roster.
+/// Rank 1 does not poll before all ranks above 1 have exited. It learns of their exits from the roster.
 pub(super) fn rank_that_does_not_poll_does_not_block_others(m: &Member) {
     m.barrier();
     if m.rank == 1 {

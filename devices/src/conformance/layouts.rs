@@ -6,15 +6,15 @@ use super::Member;
 use super::owned::{Item, Layout, bytes};
 use crate::{Fault, Mode};
 
-/// `count` blocks of `block` items whose starts are `stride` items apart.
+/// A vector: `count` blocks of `block` items whose starts are `stride` items apart.
 #[derive(Clone, Copy, Debug)]
-struct Comb {
+struct Vector {
     count: usize,
     block: usize,
     stride: usize,
 }
 
-impl Comb {
+impl Vector {
     fn datatype<T: Item>(self) -> Datatype {
         Datatype::of::<T>().vector(self.count, self.block, self.stride as isize).unwrap()
     }
@@ -35,8 +35,9 @@ fn items(rank: u32, salt: u64, len: usize) -> Vec<f64> {
     (0..len).map(|i| f64::from(rank) * 1e6 + salt as f64 * 1e4 + i as f64).collect()
 }
 
-/// Sends to `to`, and receives from `from`, the given number of items of a comb, and checks the received memory.
-fn exchange(m: &Member, to: u32, from: u32, send: (Comb, usize), recv: (Comb, usize), expected: bool) {
+/// Sends to `to` and receives from `from`, and checks the received memory. `send` and `recv` are a vector and how often
+/// it is repeated; `expected` posts the receive before the send.
+fn exchange(m: &Member, to: u32, from: u32, send: (Vector, usize), recv: (Vector, usize), expected: bool) {
     let (out, into) = (send.0.memory(send.1), recv.0.memory(recv.1));
     let target = || (vec![-1.0f64; into], Layout::typed(recv.1, &recv.0.datatype::<f64>()));
     let posted = expected.then(|| {
@@ -67,47 +68,47 @@ fn exchange(m: &Member, to: u32, from: u32, send: (Comb, usize), recv: (Comb, us
 }
 
 fn exchanges(m: &Member, to: u32, from: u32, scale: usize) {
-    let dense = |len| Comb { count: 1, block: len, stride: len };
-    let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
-    let thick = Comb { count: 2 * scale, block: 3, stride: 7 };
+    let dense = |len| Vector { count: 1, block: len, stride: len };
+    let narrow = Vector { count: 6 * scale, block: 1, stride: 3 };
+    let wide = Vector { count: 2 * scale, block: 3, stride: 7 };
     for expected in [true, false] {
-        exchange(m, to, from, (thin, 2), (dense(12 * scale), 1), expected);
-        exchange(m, to, from, (dense(12 * scale), 1), (thin, 2), expected);
-        exchange(m, to, from, (thin, 2), (thick, 2), expected);
-        exchange(m, to, from, (thick, 1), (thin, 3), expected);
+        exchange(m, to, from, (narrow, 2), (dense(12 * scale), 1), expected);
+        exchange(m, to, from, (dense(12 * scale), 1), (narrow, 2), expected);
+        exchange(m, to, from, (narrow, 2), (wide, 2), expected);
+        exchange(m, to, from, (wide, 1), (narrow, 3), expected);
     }
 }
 
-pub(super) fn strided_and_contiguous(m: &Member) {
+pub(super) fn strided_and_contiguous_layouts_match(m: &Member) {
     exchanges(m, m.next(), m.previous(), 1);
     exchanges(m, m.next(), m.previous(), 10);
 }
 
-pub(super) fn strided_long_messages(m: &Member) {
+pub(super) fn long_strided_messages_arrive(m: &Member) {
     exchanges(m, m.next(), m.previous(), m.rendezvous_len() / 8 + 1);
     exchanges(m, m.next(), m.previous(), 30_001);
 }
 
-pub(super) fn strided_to_self(m: &Member) {
+pub(super) fn strided_messages_to_self_arrive(m: &Member) {
     for scale in [1, 10, m.rendezvous_len() / 8 + 1] {
-        let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
-        let thick = Comb { count: 2 * scale, block: 3, stride: 7 };
+        let narrow = Vector { count: 6 * scale, block: 1, stride: 3 };
+        let wide = Vector { count: 2 * scale, block: 3, stride: 7 };
         for mode in [Mode::Standard, Mode::Synchronous] {
-            let data = items(m.rank, 1, thin.memory(1));
-            let layout = Layout::typed(1, &thin.datatype::<f64>());
+            let data = items(m.rank, 1, narrow.memory(1));
+            let layout = Layout::typed(1, &narrow.datatype::<f64>());
             let send = m.start(m.rank, 1, data.clone(), layout, mode).unwrap();
-            let memory = vec![-1.0; thick.memory(1)];
-            let got = m.recv_into(m.rank as i32, 1, memory, Layout::typed(1, &thick.datatype::<f64>()));
+            let memory = vec![-1.0; wide.memory(1)];
+            let got = m.recv_into(m.rank as i32, 1, memory, Layout::typed(1, &wide.datatype::<f64>()));
             send.wait(m).unwrap();
-            for (at, source) in thick.positions(1).zip(thin.positions(1)) {
+            for (at, source) in wide.positions(1).zip(narrow.positions(1)) {
                 assert_eq!(got[at], data[source]);
             }
         }
     }
 }
 
-/// Blocks of bytes with different lengths in descending order, so that pieces end anywhere.
-pub(super) fn indexed_blocks(m: &Member) {
+/// Blocks of 1 to 7 bytes, from the highest address to the lowest.
+pub(super) fn indexed_blocks_arrive(m: &Member) {
     for scale in [1, m.rendezvous_len() / 16 + 1] {
         let blocks: Vec<(usize, isize)> =
             (0..4 * scale).map(|i| (1 + i % 7, ((4 * scale - 1 - i) * 9) as isize)).collect();
@@ -121,7 +122,6 @@ pub(super) fn indexed_blocks(m: &Member) {
         let send = m.start(m.next(), 1, ours.clone(), Layout::typed(1, &datatype), Mode::Standard).unwrap();
         assert!(m.recv::<u8>(m.previous() as i32, 1, positions.len()).1 == packed, "scale {scale}");
         send.wait(m).unwrap();
-        // The same blocks on both sides.
         let send = m.start(m.next(), 2, ours, Layout::typed(1, &datatype), Mode::Synchronous).unwrap();
         let got = m.recv_into(m.previous() as i32, 2, vec![0xaa; memory], Layout::typed(1, &datatype));
         send.wait(m).unwrap();
@@ -131,24 +131,23 @@ pub(super) fn indexed_blocks(m: &Member) {
     }
 }
 
-/// Types of several primitives: equal sequences match, also as a prefix; different ones do not.
-pub(super) fn mixed_structures(m: &Member) {
+pub(super) fn structures_match_by_their_primitives(m: &Member) {
     let (int, real) = (Datatype::of::<i32>(), Datatype::of::<f64>());
     let pair = Datatype::structure(&[(1, 0, int.clone()), (1, 8, real.clone())]).unwrap();
-    let twisted = Datatype::structure(&[(1, 0, real), (1, 8, int)]).unwrap().resized(0, 16).unwrap();
-    let couple = pair.contiguous(2).unwrap();
+    let swapped = Datatype::structure(&[(1, 0, real), (1, 8, int)]).unwrap().resized(0, 16).unwrap();
+    let two_pairs = pair.contiguous(2).unwrap();
     let from = m.previous() as i32;
     for items in [2, m.rendezvous_len() / 24 * 2] {
         let words = |rank: u32| (0..2 * items as u64).map(move |i| u64::from(rank) << 48 | (i * 3 + 1));
-        // The padding of a pair is unchanged.
+        // The receive does not change the padding of a pair.
         let wanted: Vec<u64> = words(m.previous())
             .enumerate()
             .map(|(i, w)| if i % 2 == 0 { u64::MAX << 32 | (w & 0xffff_ffff) } else { w })
             .collect();
         for (tag, layout, fits) in [
             (1, Layout::typed(items, &pair), true),
-            (2, Layout::typed(items / 2, &couple), true),
-            (3, Layout::typed(items, &twisted), false),
+            (2, Layout::typed(items / 2, &two_pairs), true),
+            (3, Layout::typed(items, &swapped), false),
         ] {
             let data: Vec<u64> = words(m.rank).collect();
             let send = m.start(m.next(), tag, data, Layout::typed(items, &pair), Mode::Synchronous).unwrap();

@@ -8,12 +8,12 @@ use crate::{Address, Callback, CardExchange};
 
 type Card = Vec<(String, Address)>;
 
-/// A store in which ranks publish their cards, and their requests for the cards of others.
+/// The published cards of all ranks, and the pending requests for cards.
 #[derive(Default)]
-pub struct LocalCardExchange(Mutex<Pinned>);
+pub struct LocalCardExchange(Mutex<CardStore>);
 
 #[derive(Default)]
-struct Pinned {
+struct CardStore {
     cards: HashMap<u32, Card>,
     requested: HashMap<u32, Vec<Callback<Card>>>,
 }
@@ -25,36 +25,36 @@ impl fmt::Debug for LocalCardExchange {
 }
 
 impl LocalCardExchange {
-    /// Returns the board from the point of view of one rank.
+    /// Returns the exchange for one rank.
     pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn CardExchange> {
-        Arc::new(RankBoard { board: Arc::clone(self), rank })
+        Arc::new(RankCards { exchange: Arc::clone(self), rank })
     }
 }
 
 #[derive(Debug)]
-struct RankBoard {
-    board: Arc<LocalCardExchange>,
+struct RankCards {
+    exchange: Arc<LocalCardExchange>,
     rank: u32,
 }
 
-impl CardExchange for RankBoard {
+impl CardExchange for RankCards {
     fn publish(&self, cards: Card) -> Result<(), String> {
-        let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pinned.cards.insert(self.rank, cards.clone());
-        let requested = pinned.requested.remove(&self.rank).unwrap_or_default();
-        drop(pinned);
+        let mut store = self.exchange.0.lock().unwrap_or_else(PoisonError::into_inner);
+        store.cards.insert(self.rank, cards.clone());
+        let requested = store.requested.remove(&self.rank).unwrap_or_default();
+        drop(store);
         requested.into_iter().for_each(|then| then(Ok(cards.clone())));
         Ok(())
     }
 
     fn request(&self, rank: u32, then: Callback<Card>) {
-        let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match pinned.cards.get(&rank).cloned() {
+        let mut store = self.exchange.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match store.cards.get(&rank).cloned() {
             Some(cards) => {
-                drop(pinned);
+                drop(store);
                 then(Ok(cards));
             }
-            None => pinned.requested.entry(rank).or_default().push(then),
+            None => store.requested.entry(rank).or_default().push(then),
         }
     }
 }

@@ -8,7 +8,7 @@ use mpj_datatypes::Equivalent;
 use super::owned::{Item, Layout, Receiving, Sending};
 use crate::{Channel, Coalesce, Engine, Envelope, Exit, Fault, Group, Mode, Pattern, Roster};
 
-/// The context of the cases' channel; programs that run a case must not use it.
+/// The context of [`Member::world`]. Programs that run a case must not use this context or [`CONTROL`].
 const WORLD: u64 = 1 << 62;
 /// The context of the channel that barriers use.
 const CONTROL: u64 = WORLD + 1;
@@ -18,7 +18,7 @@ const CONTROL: u64 = WORLD + 1;
 pub struct Member {
     /// The engine of the rank.
     pub engine: Arc<Engine>,
-    /// The channel; after [`join`](Self::join), that of all ranks of the job.
+    /// The channel. [`join`](Self::join) sets it to the channel of all ranks of the job.
     pub world: Arc<Channel>,
     /// This rank in the channel.
     pub rank: u32,
@@ -29,7 +29,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Joins the channel of all ranks.
+    /// Joins the channels of all ranks: one for messages and one for barriers.
     ///
     /// # Errors
     /// Those of [`Engine::join`].
@@ -47,7 +47,7 @@ impl Member {
         Member { rank: world.rank(), size: world.group().size(), world, ..self.clone() }
     }
 
-    /// Joins a channel and returns this rank on it.
+    /// Joins a channel and returns this rank on it; panics if the engine cannot join.
     pub fn join_also(&self, context: u64, group: Group, rank: u32) -> Self {
         self.on(&self.engine.join(context, group, rank).unwrap())
     }
@@ -68,12 +68,12 @@ impl Member {
         (0..self.size).filter(move |rank| *rank != me)
     }
 
-    /// Returns the sizes at which the devices of this rank change their protocol: eager limits and fragments.
+    /// Returns the eager limit and the largest frame body of each open device, in bytes.
     pub fn protocol_limits(&self) -> Vec<usize> {
         self.engine.devices.iter().flat_map(|d| [d.caps().eager_limit, d.caps().max_send_size]).collect()
     }
 
-    /// Returns a size that uses rendezvous on every device.
+    /// Returns a length in bytes for which every open device uses rendezvous.
     pub fn rendezvous_len(&self) -> usize {
         self.protocol_limits().into_iter().max().unwrap_or(0) * 2 + 13
     }
@@ -94,7 +94,7 @@ impl Member {
         self.dead.load(Ordering::SeqCst)
     }
 
-    /// Waits until all ranks of the job have called it.
+    /// Waits until all ranks of the job have called this method.
     pub fn barrier(&self) {
         let on = self.on(&self.control);
         let mut step = 1;
@@ -107,7 +107,7 @@ impl Member {
         }
     }
 
-    /// Starts a send of a layout.
+    /// Starts a send of the items of `data` that `layout` selects.
     ///
     /// # Errors
     /// Those of [`Engine::send`].
@@ -149,7 +149,7 @@ impl Member {
         self.isend(to, tag, data.to_vec()).wait(self).unwrap();
     }
 
-    /// Starts a receive of a layout into `memory`.
+    /// Starts a receive into the items of `memory` that `layout` selects.
     pub(super) fn post<T: Item>(&self, from: i32, tag: i32, memory: Vec<T>, layout: Layout) -> Receiving<T> {
         let pattern = Pattern { source: from, tag };
         Receiving::start(memory, layout, |target| self.engine.recv(&self.world, pattern, target))
@@ -162,21 +162,21 @@ impl Member {
         self.post(from, tag, memory, layout)
     }
 
-    /// Receives up to `len` items and returns those that arrived.
+    /// Receives up to `len` items and returns those that arrived; panics if the receive fails.
     pub fn recv<T: Item>(&self, from: i32, tag: i32, len: usize) -> (Envelope, Vec<T>) {
         let (outcome, memory) = self.irecv::<T>(from, tag, len).wait(self);
         let envelope = outcome.unwrap_or_else(|fault| panic!("receive from {from} with tag {tag}: {fault}"));
-        (envelope, cut(&envelope, memory))
+        (envelope, truncate_to_message(&envelope, memory))
     }
 
-    /// Waits for a receive that must succeed.
+    /// Waits for a receive and returns the items that arrived; panics if the receive fails.
     pub fn received<T: Item>(&self, receiving: Receiving<T>) -> (Envelope, Vec<T>) {
         let (outcome, memory) = receiving.wait(self);
         let envelope = outcome.unwrap();
-        (envelope, cut(&envelope, memory))
+        (envelope, truncate_to_message(&envelope, memory))
     }
 
-    /// Receives into a layout that must fit, and returns all of the memory.
+    /// Receives into the items that `layout` selects and returns all of `memory`; panics if the receive fails.
     pub(super) fn recv_into<T: Item>(&self, from: i32, tag: i32, memory: Vec<T>, layout: Layout) -> Vec<T> {
         let (outcome, memory) = self.post(from, tag, memory, layout).wait(self);
         outcome.unwrap();
@@ -184,7 +184,7 @@ impl Member {
     }
 }
 
-fn cut<T: Equivalent>(envelope: &Envelope, mut memory: Vec<T>) -> Vec<T> {
+fn truncate_to_message<T: Equivalent>(envelope: &Envelope, mut memory: Vec<T>) -> Vec<T> {
     memory.truncate(envelope.bytes / size_of::<T>());
     memory
 }

@@ -1,24 +1,23 @@
-//! The conformance suite of devices: the guarantees that an [`Engine`](crate::Engine) gives, whatever device moves its
-//! frames.
+//! The conformance suite of devices: the guarantees that an [`Engine`](crate::Engine) gives with every device.
 //!
-//! A [`Case`] is a function that each rank of a small job executes. It reads the limits of the devices from the engine,
-//! and is the same for every device except in `exports`. [`run_threads`] runs a case with threads as ranks. A process
-//! as a rank opens an engine, joins as a [`Member`] and runs the case that [`find`] returns.
+//! A [`Case`] is a function that each rank of a small job executes. [`run_threads`] runs a case with threads as ranks.
+//! If ranks are processes, each one opens an engine, joins as a [`Member`] and runs the case that [`find`] returns.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `order` | the order of messages, wildcards |
-//! | `sizes` `layouts` `chains` | every length and every layout of memory, content checked |
-//! | `unexpected` `pressure` | unexpected messages, probes, cancelled receives; floods |
-//! | `coalesced` | sends in succession by a rank that then computes |
-//! | `idle` | a rank that receives nothing does not block the others |
+//! | `sizes`, `layouts`, `chains` | lengths and layouts of messages, with content checks |
+//! | `unexpected`, `pressure` | unexpected messages, probes, cancelled receives; floods |
+//! | `coalesced` | short sends by a rank that then computes |
+//! | `idle` | ranks that do not receive must not block the others |
 //! | `faults` | faults of one receive; packed messages; synchronous sends |
 //! | `channels` | contexts, groups, late joins, freed channels |
-//! | `exits` `closing` | ranks that die; ranks that exit normally |
-//! | `exports` | blocks that receivers view in place |
-//! | `threads` `tasks` `model` | several threads of a rank; tasks that waits poll; random traffic |
-//! | `async_driver` | a device that completes operations late and in any order, built on another device |
-//! | `member` `owned` `harness` `local_cards` | tools to write and run cases |
+//! | `exits`, `closing` | ranks that die, ranks that exit normally |
+//! | `exports` | messages in pool blocks, which some devices let the receiver view in place |
+//! | `threads`, `tasks` | several threads of a rank; tasks that waiting threads poll |
+//! | `random_traffic` | random messages, checked against a plan |
+//! | `async_driver` | a device that completes the operations of another device late and in any order |
+//! | `member`, `owned`, `harness`, `local_cards` | tools to write and run cases |
 
 mod async_driver;
 mod chains;
@@ -50,7 +49,7 @@ pub use owned::{Item, Receiving, Sending};
 #[cfg(test)]
 pub(crate) use threads::thread_time;
 
-/// A test of one guarantee of a device: a function for each rank of a job.
+/// A test of one guarantee.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The name of the function, without its module.
@@ -74,23 +73,23 @@ macro_rules! for_each_case {
             order::receives_match_in_posting_order [2, 3, 5]
             order::long_queue_of_receives_matches_in_order [2, 3, 5]
             order::receives_complete_in_any_wait_order [2, 3, 5]
-            sizes::every_size_expected [2, 3, 5]
-            sizes::every_size_unexpected [2, 3, 5]
-            sizes::every_size_synchronous [2, 3, 5]
-            sizes::zero_length [2, 3, 5, 8]
-            sizes::every_size_to_self [1, 2, 3]
+            sizes::expected_messages_of_every_size_arrive [2, 3, 5]
+            sizes::unexpected_messages_of_every_size_arrive [2, 3, 5]
+            sizes::synchronous_messages_of_every_size_arrive [2, 3, 5]
+            sizes::empty_messages_match_receives_of_other_types [2, 3, 5, 8]
+            sizes::messages_of_every_size_to_self_arrive [1, 2, 3]
             sizes::long_sends_before_receives_do_not_deadlock [2, 3, 5, 8]
-            layouts::strided_and_contiguous [2, 3, 5]
-            layouts::strided_long_messages [2, 3, 5]
-            layouts::indexed_blocks [2, 3, 5]
-            layouts::mixed_structures [2, 3, 5]
-            layouts::strided_to_self [1, 2]
-            chains::every_size_in_pieces [2, 3]
-            chains::many_pieces [2, 3]
-            chains::chains_to_self [1, 2]
+            layouts::strided_and_contiguous_layouts_match [2, 3, 5]
+            layouts::long_strided_messages_arrive [2, 3, 5]
+            layouts::indexed_blocks_arrive [2, 3, 5]
+            layouts::structures_match_by_their_primitives [2, 3, 5]
+            layouts::strided_messages_to_self_arrive [1, 2]
+            chains::chains_of_every_size_arrive [2, 3]
+            chains::chains_of_many_pieces_arrive [2, 3]
+            chains::chains_to_self_arrive [1, 2]
             chains::chains_match_strided_receives [2, 3]
-            unexpected::ten_thousand_in_order [2, 3]
-            unexpected::two_thousand_in_reverse_order_of_tags [2, 3, 5]
+            unexpected::ten_thousand_unexpected_messages_keep_their_order [2, 3]
+            unexpected::unexpected_messages_are_found_by_tag [2, 3, 5]
             unexpected::probe_reports_the_next_message [2, 3, 5]
             unexpected::mprobe_removes_the_message [2, 3, 5]
             unexpected::cancel_removes_an_unmatched_receive [2, 3, 5]
@@ -104,13 +103,13 @@ macro_rules! for_each_case {
             idle::dead_rank_with_unread_messages_does_not_block_others [3, 5]
             faults::truncation_fails_only_its_receive [2, 3, 5]
             faults::type_mismatch_fails_only_its_receive [2, 3, 5]
-            faults::faults_to_self [1, 2]
+            faults::faults_to_self_fail_only_their_receive [1, 2]
             faults::invalid_bool_and_char_are_rejected [2, 3, 5]
             faults::packed_matches_every_type [2, 3, 5]
             faults::synchronous_send_waits_for_the_match [2, 3, 5]
             channels::contexts_do_not_mix [2, 3, 5]
             channels::late_join_receives_earlier_messages [2, 3, 5]
-            channels::groups_in_any_order [2, 3, 5, 8]
+            channels::groups_may_have_any_order [2, 3, 5, 8]
             channels::channels_are_created_and_freed_repeatedly [2, 3]
             channels::freeing_a_channel_returns_credit [2, 3]
             channels::refused_synchronous_send_fails [2, 3]
@@ -135,7 +134,7 @@ macro_rules! for_each_case {
             exports::cancelled_block_cannot_be_viewed [2, 3, 5]
             exports::owner_of_a_block_sends_when_dropped [2, 3]
             exports::viewed_block_cannot_be_cancelled [2, 3]
-            threads::two_senders_and_two_receivers [2, 3, 5]
+            threads::concurrent_senders_and_receivers_keep_the_order [2, 3, 5]
             threads::receive_and_probe_wait_in_two_threads [2, 3, 5]
             threads::self_sends_wake_a_sleeping_thread [1, 2]
             threads::synchronous_self_send_wakes_when_received [1, 2]
@@ -145,7 +144,7 @@ macro_rules! for_each_case {
             tasks::unrelated_wait_polls_tasks [2, 3, 5]
             tasks::one_thread_polls_a_task_at_a_time [2, 3, 5]
             tasks::wait_whose_condition_probes_polls_tasks [2, 3]
-            random_traffic::random_traffic [2, 3, 5, 8]
+            random_traffic::random_traffic_matches_its_plan [2, 3, 5, 8]
         }
     };
 }

@@ -1,10 +1,10 @@
-//! The order of messages: two messages of one sender never overtake each other if a receive matches both.
+//! The order of messages: if two messages of one sender match a receive, it gets the one that was sent first.
 
 use super::owned::bytes;
 use super::{Member, Receiving};
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Started};
 
-/// Returns the length of message `i` of a pair: most are short, some are at and beyond the eager limit.
+/// Returns the length in bytes of message `i`. Most are short; some are at or above the eager limit.
 fn length(m: &Member, i: u64) -> usize {
     let limits = m.protocol_limits();
     match i % 97 {
@@ -95,14 +95,13 @@ pub(super) fn receives_match_in_posting_order(m: &Member) {
     }
 }
 
-/// Cancels a receive that has not matched.
 fn cancel(m: &Member, receive: Receiving<i32>) {
     let Ok(Started::Pending(completion)) = &receive.started else { panic!("the receive has matched") };
     assert!(m.engine.cancel_receive(&m.world, completion));
     assert_eq!(receive.wait(m).0, Err(Fault::Cancelled));
 }
 
-/// The order also holds in a long queue, with wildcards and cancelled receives among the others.
+/// The order also holds for a long queue of receives with wildcards and cancelled receives.
 pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
     const MESSAGES: i32 = 1000;
     let from = m.previous() as i32;
@@ -121,7 +120,7 @@ pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
     }
     m.barrier();
     let sends: Vec<_> = (0..MESSAGES).map(|tag| m.isend(m.next(), tag, vec![tag])).collect();
-    // Each message matches the first remaining receive that accepts it; unmatched messages are received at the end.
+    // Each message matches the first remaining receive that accepts it.
     let mut unmatched = Vec::new();
     for tag in 0..MESSAGES {
         match posted.iter().position(|(wanted, _)| [tag, ANY_TAG].contains(wanted)) {
@@ -131,7 +130,7 @@ pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
     }
     assert_eq!(unmatched.len(), posted.len(), "some receives of one tag have no message left");
     posted.into_iter().for_each(|(_, receive)| cancel(m, receive));
-    // If a rank closed earlier, it would fail the pending receives of others before they are cancelled.
+    // A rank that closed earlier would fail pending receives of other ranks before those are cancelled.
     m.barrier();
     for tag in unmatched.into_iter().rev() {
         assert_eq!(m.recv::<i32>(from, tag, 1).1, [tag]);

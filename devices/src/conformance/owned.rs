@@ -1,4 +1,4 @@
-//! Buffers that operations own while they need them, so that a case that panics leaves no dangling pointer.
+//! Buffers that live until their operations have ended, even if the case panics.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::{Buf, ChainSegment, Envelope, Fault, KeepAlive, Source, Started, Targ
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
 impl<T: Receivable + Send + Sync + PartialEq + fmt::Debug + Default> Item for T {}
 
-/// The description of a buffer's items: their number and their type.
+/// The number and the datatype of a buffer's items.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) count: usize,
@@ -33,7 +33,7 @@ impl Layout {
         Layout { count, datatype: Datatype::primitive(Primitive::Packed) }
     }
 
-    /// Panics unless all bytes that the layout names are within `bytes` bytes.
+    /// Panics unless the layout is within a buffer of `bytes` bytes.
     fn check(&self, bytes: usize) {
         let (low, high) = self.datatype.byte_bounds(self.count).expect("a case's layout");
         assert!(low >= 0 && high <= bytes as i64, "the layout is within its buffer");
@@ -48,7 +48,7 @@ pub struct Sending<T> {
 }
 
 impl Sending<u8> {
-    /// Starts a send of bytes that are stored in pieces, the last piece first. The boundaries in `cuts` ascend.
+    /// Starts a send of bytes in pieces, which are stored in reverse order. The boundaries in `cuts` ascend.
     pub(super) fn in_pieces(
         bytes: &[u8],
         cuts: &[usize],
@@ -98,7 +98,7 @@ impl<T: Item> Sending<T> {
         matches!(&self.started, Started::Pending(completion) if matches!(completion.outcome(), Some(Err(_))))
     }
 
-    /// Waits for the completion, and checks that the engine has dropped its reference to the memory by then.
+    /// Waits for the completion, and panics if the engine still has a reference to the memory.
     ///
     /// # Errors
     /// The fault of the send.
@@ -141,7 +141,7 @@ impl<T: Item> Receiving<T> {
         }
     }
 
-    /// Waits for the completion; returns the outcome and the memory, to which the engine must not keep a reference.
+    /// Waits for the completion; returns the outcome and the memory. Panics if the engine still has a reference to it.
     pub fn wait(self, member: &Member) -> (Result<Envelope, Fault>, Vec<T>) {
         let outcome = self.started.and_then(|started| member.engine.wait(started));
         let memory = Arc::into_inner(self.memory).expect("a completed receive keeps its memory");
@@ -149,7 +149,7 @@ impl<T: Item> Receiving<T> {
     }
 }
 
-/// Keeps a value for ever, reachable for leak detectors.
+/// Keeps a value forever, where leak detectors find it.
 pub(super) fn keep_for_ever(value: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));

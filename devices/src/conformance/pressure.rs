@@ -1,4 +1,5 @@
-//! Senders that are faster than their receivers: no deadlock, no reordering, and memory within the credit.
+//! Senders that are faster than their receivers: they do not deadlock, messages keep their order, and the receiver's
+//! memory stays within the credit.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use super::Member;
 use super::owned::bytes;
 use crate::Pattern;
 
-/// All other ranks flood rank 0, which sleeps, then accepts as much as the credit allows, then receives.
+/// All other ranks flood rank 0, which sleeps, then makes progress without receiving, and then receives everything.
 fn flood(m: &Member, messages: u64, len: usize) {
     let before = mpj_pool::global().stats().live_bytes;
     m.barrier();
@@ -32,7 +33,7 @@ fn flood(m: &Member, messages: u64, len: usize) {
         assert_eq!(nothing, Ok(None));
     }
     let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
-    // A block may have up to twice the size of its content.
+    // A pool block can be twice as large as its content.
     let bound = 2 * m.engine.credit.max * u64::from(m.size - 1);
     assert!(held <= bound, "{held} bytes are buffered, the credit allows {bound}");
     for i in 0..messages {
@@ -45,8 +46,8 @@ fn flood(m: &Member, messages: u64, len: usize) {
     m.barrier();
 }
 
-/// 200,000 messages of 16 bytes from one rank, or 50,000 from several, where each receive searches the messages of all
-/// ranks. Fewer if the credit is small, because most messages then use rendezvous.
+/// Messages of 16 bytes: fewer with several senders, because each receive searches the messages of all ranks, and with
+/// a small credit, because most messages then use rendezvous.
 pub(super) fn flood_of_small_messages_stays_within_the_credit(m: &Member) {
     let messages = if m.size == 2 { 200_000 } else { 50_000 };
     flood(m, messages.min(m.engine.credit.max / 4) / u64::from(m.size - 1), 16);
@@ -56,7 +57,6 @@ pub(super) fn flood_of_eager_messages_stays_within_the_credit(m: &Member) {
     flood(m, 2000, 8 << 10);
 }
 
-/// Each rank floods the next with all messages before it receives any.
 pub(super) fn circular_floods_do_not_deadlock(m: &Member) {
     let len = |i: u64| match i {
         _ if i % 503 == 1 => m.rendezvous_len(),

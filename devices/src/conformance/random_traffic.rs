@@ -1,4 +1,4 @@
-//! Random traffic against a plan that every rank computes.
+//! Random messages, checked against a plan that every rank computes.
 
 use std::collections::VecDeque;
 
@@ -41,18 +41,18 @@ fn plan(m: &Member, seed: u64, steps: usize) -> Vec<Vec<Planned>> {
     (0..m.size).map(one).collect()
 }
 
-/// The messages that must still arrive on one channel, in the order of each sender.
+/// The messages that must still arrive on one channel, by sender, in the order in which they are sent.
 struct Expected {
     by_source: Vec<VecDeque<Planned>>,
 }
 
 impl Expected {
     fn new(plan: &[Vec<Planned>], me: u32, channel: usize) -> Self {
-        let ours = |p: &&Planned| p.to == me && p.channel == channel;
-        Expected { by_source: plan.iter().map(|of| of.iter().filter(ours).copied().collect()).collect() }
+        let is_ours = |p: &&Planned| p.to == me && p.channel == channel;
+        Expected { by_source: plan.iter().map(|of| of.iter().filter(is_ours).copied().collect()).collect() }
     }
 
-    /// Checks a message that a receive with this tag got.
+    /// Checks a message that a receive with this tag got, and removes it.
     fn check(&mut self, tag: i32, envelope: &Envelope, got: &[u8]) {
         let queue = &mut self.by_source[envelope.source as usize];
         let at = queue.iter().position(|p| tag == ANY_TAG || p.tag == tag).expect("a message of the plan");
@@ -66,18 +66,18 @@ impl Expected {
     }
 }
 
-/// Random sizes, modes, tags and channels. The receives of the first channel accept any message, those of the second
-/// name source and tag, and the third channel uses probes.
-pub(super) fn random_traffic(m: &Member) {
+/// Messages with random sizes, modes, tags and channels. Receives on the first channel accept any message, receives on
+/// the second channel name source and tag, and messages of the third channel are probed first.
+pub(super) fn random_traffic_matches_its_plan(m: &Member) {
     let everybody = Group::Range { first: 0, len: m.size };
-    let on: Vec<Member> = (0..3).map(|i| m.join_also(500 + i, everybody.clone(), m.rank)).collect();
+    let members: Vec<Member> = (0..3).map(|i| m.join_also(500 + i, everybody.clone(), m.rank)).collect();
     for seed in 1..4 {
-        round(m, &on, seed);
+        round(m, &members, seed);
         m.barrier();
     }
 }
 
-fn round(m: &Member, on: &[Member], seed: u64) {
+fn round(m: &Member, members: &[Member], seed: u64) {
     let plan = plan(m, seed, 400);
     let mut expected: Vec<Expected> = (0..3).map(|channel| Expected::new(&plan, m.rank, channel)).collect();
     let room = m.rendezvous_len() + 1000;
@@ -98,32 +98,33 @@ fn round(m: &Member, on: &[Member], seed: u64) {
         true
     };
     for planned in &plan[m.rank as usize] {
-        let (member, data) = (&on[planned.channel], bytes(planned.seed, planned.len));
+        let (member, data) = (&members[planned.channel], bytes(planned.seed, planned.len));
         let send = if planned.synchronous { Member::issend } else { Member::isend };
         sends.push((planned.channel, send(member, planned.to, planned.tag, data)));
         state = random(state | 1);
         match state >> 20 & 3 {
             0 if any_left > 0 => {
                 any_left -= 1;
-                posted[0].push((ANY_TAG, on[0].irecv(ANY_SOURCE, ANY_TAG, room)));
+                posted[0].push((ANY_TAG, members[0].irecv(ANY_SOURCE, ANY_TAG, room)));
             }
-            1 => posted[1]
-                .extend(exact_left.pop_front().map(|p| (p.tag, on[1].irecv(p.from as i32, p.tag, room)))),
-            2 if probes_left > 0 && take_probed(&on[2], false) => probes_left -= 1,
+            1 => posted[1].extend(
+                exact_left.pop_front().map(|p| (p.tag, members[1].irecv(p.from as i32, p.tag, room))),
+            ),
+            2 if probes_left > 0 && take_probed(&members[2], false) => probes_left -= 1,
             _ => (),
         }
     }
-    posted[0].extend((0..any_left).map(|_| (ANY_TAG, on[0].irecv(ANY_SOURCE, ANY_TAG, room))));
-    posted[1].extend(exact_left.into_iter().map(|p| (p.tag, on[1].irecv(p.from as i32, p.tag, room))));
-    (0..probes_left).for_each(|_| assert!(take_probed(&on[2], true)));
+    posted[0].extend((0..any_left).map(|_| (ANY_TAG, members[0].irecv(ANY_SOURCE, ANY_TAG, room))));
+    posted[1].extend(exact_left.into_iter().map(|p| (p.tag, members[1].irecv(p.from as i32, p.tag, room))));
+    (0..probes_left).for_each(|_| assert!(take_probed(&members[2], true)));
     for (channel, receives) in posted.into_iter().enumerate() {
         for (tag, receive) in receives {
-            let (envelope, got) = on[channel].received(receive);
+            let (envelope, got) = members[channel].received(receive);
             expected[channel].check(tag, &envelope, &got);
         }
     }
     for (channel, send) in sends {
-        send.wait(&on[channel]).unwrap();
+        send.wait(&members[channel]).unwrap();
     }
     assert!(expected.iter().all(|e| e.all().is_empty()));
 }

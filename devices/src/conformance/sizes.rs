@@ -1,9 +1,9 @@
-//! Messages of every critical length, with content that differs for every rank and length.
+//! Messages of critical lengths, with content that depends on the rank and the length.
 
 use super::Member;
 use super::owned::bytes;
 
-/// Lengths around inline cells, eager limits and fragments, up to 8 MiB.
+/// Returns lengths in bytes below, at and above the limits of the devices, and others from 0 to 8 MiB.
 pub(super) fn lengths(m: &Member) -> Vec<usize> {
     let mut lengths = vec![0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 64, 1000, 4096, 64 << 10, 1 << 20, 8 << 20];
     for limit in m.protocol_limits() {
@@ -18,7 +18,7 @@ fn seed(rank: u32, len: usize) -> u64 {
     u64::from(rank + 1) << 32 | len as u64
 }
 
-pub(super) fn every_size_expected(m: &Member) {
+pub(super) fn expected_messages_of_every_size_arrive(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let receive = m.irecv::<u8>(m.previous() as i32, i as i32, len + 3);
         m.barrier();
@@ -29,7 +29,7 @@ pub(super) fn every_size_expected(m: &Member) {
     }
 }
 
-pub(super) fn every_size_unexpected(m: &Member) {
+pub(super) fn unexpected_messages_of_every_size_arrive(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let send = m.isend(m.next(), i as i32, bytes(seed(m.rank, len), len));
         m.barrier();
@@ -40,7 +40,7 @@ pub(super) fn every_size_unexpected(m: &Member) {
     }
 }
 
-pub(super) fn every_size_synchronous(m: &Member) {
+pub(super) fn synchronous_messages_of_every_size_arrive(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let send = m.issend(m.next(), i as i32, bytes(seed(m.rank, len), len));
         let (_, got) = m.recv::<u8>(m.previous() as i32, i as i32, len);
@@ -49,8 +49,8 @@ pub(super) fn every_size_synchronous(m: &Member) {
     }
 }
 
-/// Empty messages of several types, in both modes, and to the rank itself.
-pub(super) fn zero_length(m: &Member) {
+/// Empty messages match receives of another type. They are sent in both modes, and to the rank itself.
+pub(super) fn empty_messages_match_receives_of_other_types(m: &Member) {
     for to in m.others() {
         m.send::<u8>(to, 1, &[]);
         m.send::<f64>(to, 2, &[]);
@@ -58,7 +58,6 @@ pub(super) fn zero_length(m: &Member) {
     let sends: Vec<_> = m.others().map(|to| m.issend::<u8>(to, 3, Vec::new())).collect();
     for from in m.others() {
         for tag in [3, 2, 1] {
-            // An empty message of one type matches a receive of another type.
             let (envelope, got) = m.recv::<i32>(from as i32, tag, 4);
             assert_eq!((envelope.source, envelope.tag, envelope.bytes, got.len()), (from, tag, 0, 0));
         }
@@ -69,8 +68,7 @@ pub(super) fn zero_length(m: &Member) {
     send.wait(m).unwrap();
 }
 
-/// Messages of a rank to itself, in both modes, with the send or the receive first.
-pub(super) fn every_size_to_self(m: &Member) {
+pub(super) fn messages_of_every_size_to_self_arrive(m: &Member) {
     let me = m.rank as i32;
     for (i, len) in lengths(m).into_iter().enumerate() {
         let (tag, data) = (i as i32, bytes(seed(m.rank, len), len));
@@ -90,7 +88,6 @@ pub(super) fn every_size_to_self(m: &Member) {
     }
 }
 
-/// All ranks start long sends to all others before they receive.
 pub(super) fn long_sends_before_receives_do_not_deadlock(m: &Member) {
     for len in [m.rendezvous_len(), 1 << 20] {
         let sends: Vec<_> = m

@@ -1,4 +1,4 @@
-//! Tasks of several steps, which any waiting thread polls, whatever it waits for.
+//! Tasks of several steps. Waiting threads poll them, even if they wait for something else.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use super::Member;
 use super::owned::Receiving;
 use crate::{Pattern, ProgressTask};
 
-/// The last value of the token, which begins at 1.
+/// The last value of the token. The first value is 1.
 const ROUNDS: u64 = 50;
 
-/// The tags of the token, and of the message that the ranks wait for.
+/// The tags of the token and of the message that tells the next rank that this rank's relay has ended.
 const TOKEN: i32 = 1;
 const LAST: i32 = 2;
 
-/// Relays a token around the ring of ranks, increasing its value by one each time, up to [`ROUNDS`].
+/// Relays a token around the ring of ranks. Each rank adds 1 to its value, up to [`ROUNDS`].
 #[derive(Debug)]
 struct Relay {
     member: Member,
@@ -33,15 +33,15 @@ impl Relay {
         relay
     }
 
-    /// Relays the token if it has arrived, and waits until it is sent. Returns whether this rank will not get it again.
-    fn pass_on(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
+    /// Sends the token to the next rank if it has arrived. Returns whether this rank will not get it again.
+    fn relay_token(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
         let m = &self.member;
         while receiving.as_ref().is_some_and(Receiving::has_ended) {
-            let Some((_, came)) = receiving.take().map(|one| m.received(one)) else { break };
-            if came[0] < ROUNDS {
-                m.send(m.next(), TOKEN, &[came[0] + 1]);
+            let Some((_, token)) = receiving.take().map(|one| m.received(one)) else { break };
+            if token[0] < ROUNDS {
+                m.send(m.next(), TOKEN, &[token[0] + 1]);
             }
-            if came[0] + u64::from(m.size) > ROUNDS {
+            if token[0] + u64::from(m.size) > ROUNDS {
                 return true;
             }
             *receiving = Some(m.irecv(m.previous() as i32, TOKEN, 1));
@@ -54,17 +54,17 @@ impl ProgressTask for Relay {
     fn poll(&self) -> bool {
         assert!(!self.is_polled.swap(true, Ordering::SeqCst), "one thread polls at a time");
         assert!(!self.has_ended.load(Ordering::SeqCst), "the task has ended");
-        let has_ended = self.pass_on(&mut self.receiving.lock().unwrap());
+        let has_ended = self.relay_token(&mut self.receiving.lock().unwrap());
         self.has_ended.store(has_ended, Ordering::SeqCst);
         self.is_polled.store(false, Ordering::SeqCst);
         has_ended
     }
 }
 
-/// Waits until the relay of this rank has ended, and then notifies the next rank.
+/// Waits until the relay of this rank has ended, and then notifies the next rank unless that is rank 0.
 fn wait_for_last_token(m: &Member, relay: &Relay) {
     if m.rank != 0 {
-        // This wait must poll the relay: the message comes only after the previous rank's relay has ended.
+        // This wait must poll the relay, because the message comes only after the previous rank's relay has ended.
         m.recv::<u8>(m.previous() as i32, LAST, 1);
     }
     m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(()));
@@ -73,7 +73,7 @@ fn wait_for_last_token(m: &Member, relay: &Relay) {
     }
 }
 
-/// All ranks except rank 0 only wait for an unrelated message while the token goes around.
+/// While the token goes around, all ranks except rank 0 wait for a message that is not the token.
 pub(super) fn unrelated_wait_polls_tasks(m: &Member) {
     for _ in 0..10 {
         let relay = Relay::start(m);
@@ -87,7 +87,6 @@ pub(super) fn unrelated_wait_polls_tasks(m: &Member) {
     }
 }
 
-/// Several threads wait and make progress, so each of them may poll the relay.
 pub(super) fn one_thread_polls_a_task_at_a_time(m: &Member) {
     let relay = Relay::start(m);
     m.barrier();
@@ -108,7 +107,7 @@ pub(super) fn one_thread_polls_a_task_at_a_time(m: &Member) {
     m.barrier();
 }
 
-/// A task that waits for a message in its second step.
+/// A task that waits for a message in its second `poll`.
 #[derive(Debug)]
 struct WaitingTask {
     member: Member,
@@ -128,7 +127,7 @@ impl ProgressTask for WaitingTask {
     }
 }
 
-/// The condition of `wait_until` may itself probe for messages. The wait still completes a task whose step waits.
+/// A wait polls tasks even if its condition probes for messages and the `poll` of the task waits.
 pub(super) fn wait_whose_condition_probes_polls_tasks(m: &Member) {
     let task = Arc::new(WaitingTask {
         member: m.clone(),

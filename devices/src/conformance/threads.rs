@@ -9,8 +9,7 @@ use super::Member;
 use super::owned::{Layout, bytes};
 use crate::{ANY_SOURCE, Fault, Group, Mode, Pattern};
 
-/// Two threads of each rank send and two receive, all at once; each stream keeps its order.
-pub(super) fn two_senders_and_two_receivers(m: &Member) {
+pub(super) fn concurrent_senders_and_receivers_keep_the_order(m: &Member) {
     const MESSAGES: u64 = 1000;
     let len = |i: u64| if i % 200 == 3 { m.rendezvous_len() } else { (i % 90) as usize };
     std::thread::scope(|scope| {
@@ -30,7 +29,6 @@ pub(super) fn two_senders_and_two_receivers(m: &Member) {
     });
 }
 
-/// One thread waits in a receive while another waits in a probe: each gets its own message.
 pub(super) fn receive_and_probe_wait_in_two_threads(m: &Member) {
     const ROUNDS: u64 = 100;
     std::thread::scope(|scope| {
@@ -51,7 +49,7 @@ pub(super) fn receive_and_probe_wait_in_two_threads(m: &Member) {
             let (first, second) = if i % 2 == 0 { (1, 2) } else { (2, 1) };
             m.send(m.next(), first, &vec![i; first as usize]);
             if i % 10 == 0 {
-                // Long enough for both threads to fall asleep.
+                // Usually long enough for both threads to fall asleep.
                 std::thread::sleep(Duration::from_millis(3));
             }
             m.send(m.next(), second, &vec![i; second as usize]);
@@ -59,7 +57,6 @@ pub(super) fn receive_and_probe_wait_in_two_threads(m: &Member) {
     });
 }
 
-/// A thread that sleeps in a receive or a probe is woken by a message from its own rank.
 pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
     const ROUNDS: u64 = 30;
     let me = m.rank as i32;
@@ -84,17 +81,16 @@ pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
             }
         }
     });
-    // This is less than 60 sleep timeouts of 100 ms: sleepers were woken.
+    // Without wake-ups, each of the 60 waits would take up to 100 ms, the longest sleep.
     let enough = Duration::from_secs(if cfg!(miri) { 3600 } else { 4 });
     assert!(begun.elapsed() < enough, "sleepers are not woken: {:?}", begun.elapsed());
 }
 
-/// Rounds in which a thread falls asleep and is woken, and the time limit that distinguishes a wake-up from the timeout
-/// of 100 ms.
+/// The number of rounds in which a thread falls asleep and is woken.
 const WAKES: u64 = 20;
+/// A thread that wakes within this time was woken: a sleep that is not interrupted takes up to 100 ms.
 const SOON: Duration = Duration::from_millis(40);
 
-/// A thread that sleeps in a synchronous send to its own rank is woken when another thread receives the message.
 pub(super) fn synchronous_self_send_wakes_when_received(m: &Member) {
     let wake = |i| {
         std::thread::scope(|scope| {
@@ -112,7 +108,6 @@ pub(super) fn synchronous_self_send_wakes_when_received(m: &Member) {
     assert!(soon > WAKES as usize / 2, "senders are woken {soon} times");
 }
 
-/// A thread that sleeps in a receive is woken when another thread frees the channel.
 pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
     let wake = |i| {
         let on = m.join_also(100 + i, Group::Range { first: 0, len: m.size }, m.rank);
@@ -129,11 +124,11 @@ pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
     };
     let soon = (0..WAKES).filter(|i| wake(*i)).count();
     assert!(soon > WAKES as usize / 2, "receivers are woken {soon} times");
-    // A rank that has finished closes, which would fail the receives of others.
+    // A rank that has finished closes, which would fail the receives of other ranks.
     m.barrier();
 }
 
-/// Long messages of a rank to itself match receives that another thread posts before, after, or while they are packed.
+/// Long messages of a rank to itself match receives of another thread, whichever is started first.
 pub(super) fn self_sends_match_receives_of_another_thread(m: &Member) {
     const ROUNDS: u64 = 60;
     let me = m.rank as i32;
@@ -156,7 +151,6 @@ pub(super) fn self_sends_match_receives_of_another_thread(m: &Member) {
     });
 }
 
-/// A rank that waits for a long time sleeps, and is woken by its message.
 pub(super) fn long_wait_sleeps(m: &Member) {
     m.barrier();
     if m.rank > 0 {
@@ -172,7 +166,7 @@ pub(super) fn long_wait_sleeps(m: &Member) {
     }
 }
 
-/// Returns the CPU time of this thread, if the kernel reports it.
+/// Returns the CPU time that this thread has used, if the kernel reports it.
 pub(crate) fn thread_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)

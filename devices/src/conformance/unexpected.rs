@@ -4,7 +4,7 @@ use super::Member;
 use super::owned::bytes;
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Pattern, Receive, Started};
 
-pub(super) fn ten_thousand_in_order(m: &Member) {
+pub(super) fn ten_thousand_unexpected_messages_keep_their_order(m: &Member) {
     const MESSAGES: u64 = 10_000;
     let sends: Vec<_> = (0..MESSAGES).map(|i| m.isend(m.next(), 1, vec![i; i as usize % 9])).collect();
     m.barrier();
@@ -14,8 +14,7 @@ pub(super) fn ten_thousand_in_order(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// Receives select unexpected messages by tag anywhere in the queue.
-pub(super) fn two_thousand_in_reverse_order_of_tags(m: &Member) {
+pub(super) fn unexpected_messages_are_found_by_tag(m: &Member) {
     const MESSAGES: i32 = 2000;
     let sends: Vec<_> = (0..MESSAGES).map(|i| m.isend(m.next(), i, vec![i; i as usize % 40])).collect();
     m.barrier();
@@ -25,7 +24,7 @@ pub(super) fn two_thousand_in_reverse_order_of_tags(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// A probe returns the envelope of the message that a receive would match, and leaves it in the queue.
+/// A probe returns the envelope of the message that a receive would match, and leaves the message in the queue.
 pub(super) fn probe_reports_the_next_message(m: &Member) {
     let (world, from) = (&m.world, m.previous());
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
@@ -75,7 +74,7 @@ pub(super) fn mprobe_removes_the_message(m: &Member) {
     }
 }
 
-/// A cancelled receive gets no message, and its memory is unchanged. The message matches the next receive.
+/// A cancelled receive gets no message, and its memory is unchanged. Messages match the remaining receives.
 pub(super) fn cancel_removes_an_unmatched_receive(m: &Member) {
     let from = m.previous() as i32;
     let receives: Vec<_> = [(from, 1), (ANY_SOURCE, 1), (from, ANY_TAG), (from, 1)]

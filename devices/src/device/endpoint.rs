@@ -1,5 +1,3 @@
-//! The sending end to one peer.
-
 use std::fmt;
 
 use super::{Body, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
@@ -117,7 +115,7 @@ pub trait Endpoint: Send + fmt::Debug {
     }
 
     /// Checks that memory which other processes can write still holds the values that this end has written there. A
-    /// waiting rank calls it about once a second: otherwise overwritten values could leave it waiting for ever.
+    /// rank calls it about once a second in a long wait: overwritten values could make it wait for ever.
     ///
     /// # Errors
     /// [`PostError::Broken`].
@@ -130,8 +128,8 @@ pub trait Endpoint: Send + fmt::Debug {
     /// has started still complete, possibly with an error.
     fn peer_gone(&mut self) {}
 
-    /// Returns whether all accepted frames have reached the peer's host, or never will. A rank reports its exit only
-    /// then.
+    /// Returns whether all accepted frames have reached the peer's host, or never will. A rank that closes waits for
+    /// this before it reports that it is closing.
     fn is_drained(&mut self) -> bool {
         true
     }

@@ -14,8 +14,6 @@ use crate::buf::{Buf, Chain};
 pub const KEY_MAX: usize = 128;
 
 /// Names registered or exported memory to the peer that may access it. Only the device interprets the bytes.
-///
-/// Verbs need an address and an rkey; other interfaces need up to 128 bytes.
 #[derive(Clone, Copy)]
 pub struct RemoteKey {
     len: u8,
@@ -46,7 +44,7 @@ impl fmt::Debug for RemoteKey {
 }
 
 /// The engine's identifier of an operation. The device passes it to [`Sink::completed`](super::Sink::completed) or
-/// [`Sink::quiesced`](super::Sink::quiesced). It has the width of a work request's id in verbs.
+/// [`Sink::quiesced`](super::Sink::quiesced).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OpToken(pub u64);
 
@@ -102,7 +100,6 @@ impl MemoryDesc {
         MemoryDesc { count: bytes, datatype: Primitive::Byte.into(), bytes, ..self }
     }
 
-    /// Describes the items of a buffer.
     pub(crate) fn of(buf: &Buf) -> Option<Self> {
         let memory = MemoryDesc::new(buf.base(), buf.count(), buf.datatype().clone())?;
         Some(MemoryDesc { chain: buf.pieces().cloned(), ..memory })
@@ -139,7 +136,7 @@ impl MemoryDesc {
         (self.datatype.is_contiguous() && self.chain.is_none()).then_some(self.base)
     }
 
-    /// Returns the packed bytes `at..at + len`, in the form in which a device takes them.
+    /// Describes the packed bytes `at..at + len`, for an operation of a device.
     pub fn part<'a>(
         &'a self,
         at: usize,
@@ -176,8 +173,8 @@ impl MemoryPart<'_> {
 
 /// The device's record of registered memory. The operation stores it.
 ///
-/// Dropping the last copy ends the registration, unless the device keeps it in a cache. Before that, the owner has
-/// learned that no peer uses a key of it any more, or has called [`quiesce`](super::Device::quiesce).
+/// Dropping the last copy ends the registration, unless the device has cached it. Before that, the owner has learned
+/// that no peer uses a key of it any more, or [`quiesce`](super::Device::quiesce) has ended.
 #[derive(Clone)]
 pub struct Registration {
     record: Arc<dyn Any + Send + Sync>,

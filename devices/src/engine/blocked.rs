@@ -1,4 +1,4 @@
-//! Reports of the operations for which the threads of a rank wait, so that a job that hangs can report them.
+//! The operations for which the threads of a rank wait, for the report of a job that hangs.
 //!
 //! A thread enters its wait here before it first sleeps or parks, so a wait that ends by polling has no extra cost.
 
@@ -51,7 +51,7 @@ impl WaitReason {
         WaitReason { number: Some(number), ..self }
     }
 
-    /// Describes a call that waits until rank `peer` has received a message.
+    /// Describes a call that waits for a send to rank `peer`.
     pub fn send(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
         let message = Some(Expected { way: "to", peer, tag });
         WaitReason { message, ..WaitReason::collective(call, channel) }
@@ -94,7 +94,7 @@ impl WaitReason {
             channel.map_or(NONE, |channel| ("ranks", ArgValue::Number(channel.group().size().into())));
         let others =
             if self.others == 0 { NONE } else { ("and others", ArgValue::Number(self.others as u64)) };
-        // The slice of a collective's wait is inside the slice of its call, so it gets a prefix.
+        // The slice of a collective's wait is inside the slice of its call: the prefix distinguishes them.
         let prefix = if self.message.is_some() { "" } else { "wait: " };
         ([prefix, self.call], [peer, tag, context, ranks, others])
     }
@@ -133,7 +133,7 @@ impl WaitReason {
     }
 }
 
-/// A waiting thread: the operation, and the start of the wait.
+/// A thread that waits and has slept or parked.
 #[derive(Clone, Debug)]
 pub struct BlockedThread {
     pub(super) wait: WaitReason,
@@ -145,7 +145,7 @@ pub struct BlockedThread {
 }
 
 impl BlockedThread {
-    /// Returns for how long the thread has been waiting.
+    /// Returns the time since the thread was about to sleep or park for the first time in this wait.
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
@@ -162,7 +162,7 @@ impl BlockedThread {
 }
 
 impl fmt::Display for BlockedThread {
-    /// Writes the call, its peer, its tag and its communicator.
+    /// Writes the call, and its peer, tag and communicator as far as it has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wait.describe(f, self.world)
     }
@@ -176,7 +176,6 @@ pub(crate) struct BlockedThreads {
 
 #[derive(Clone, Debug)]
 struct Sleeper {
-    /// The number of the wait.
     id: u64,
     wait: WaitReason,
     since: Instant,

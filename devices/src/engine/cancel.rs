@@ -9,12 +9,12 @@ use crate::matching::UnexpectedBody;
 
 impl Engine {
     /// Cancels a pending operation if it can, and returns whether it did. The operation then fails with
-    /// [`Fault::Cancelled`]: at once, unless its peer might be reading the memory. Otherwise it is not affected.
+    /// [`Fault::Cancelled`]: at once, unless its peer might be reading the memory.
     ///
     /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive), a matched one is not.
-    /// * A rendezvous message is cancelled unless its receiver has requested the body, views it in place, or is known
-    ///   to have copied it. A receiver that requests the body later, or is still copying it, fails with
-    ///   [`Fault::SendCancelled`].
+    /// * A rendezvous message is cancelled unless its receiver has requested the body. A receiver that requests the
+    ///   body later, or is still copying it, fails with [`Fault::SendCancelled`]. If the receiver views the body in
+    ///   place, or is known to have copied it, the send completes instead.
     /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. The send
     ///   of a synchronous message that was posted fails, but the peer might receive the message nevertheless.
     /// * A message to this rank itself is cancelled while it is unexpected.

@@ -26,7 +26,6 @@ pub struct Channel {
     broken: OnceLock<Fault>,
     exits: Mutex<ChannelExits>,
     has_exits: AtomicBool,
-    /// See [`set_matching_rts`](Self::set_matching_rts).
     matching_rts: AtomicBool,
 }
 
@@ -77,7 +76,7 @@ impl Channel {
         self.context
     }
 
-    /// Returns the members, in order of rank; empty until this process has joined.
+    /// Returns the members, in order of rank; empty until this rank has joined.
     pub fn group(&self) -> &Group {
         const NOBODY: Group = Group::Range { first: 0, len: 0 };
         self.members.get().map_or(&NOBODY, |m| &m.group)
@@ -96,7 +95,7 @@ impl Channel {
         self.about.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
 
-    /// Returns this process's rank among the members; 0 until it has joined.
+    /// Returns the number of this rank among the members; 0 until it has joined.
     pub fn rank(&self) -> u32 {
         self.members.get().map_or(0, |m| m.rank)
     }
@@ -166,7 +165,7 @@ impl Channel {
         self.matching_rts.load(Ordering::Acquire)
     }
 
-    /// Returns the reason why no new operations can start here, if there is one.
+    /// Returns the fault with which new operations fail, if the channel has failed or is being freed.
     #[inline]
     pub fn broken(&self) -> Option<&Fault> {
         self.broken.get()

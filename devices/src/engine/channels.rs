@@ -1,13 +1,13 @@
-//! The channels of a rank: the contexts that it has joined, their wire ids, and their release.
+//! The channels of a rank: the contexts that it has joined or has messages for, their wire ids, and their release.
 //!
 //! ```text
 //!   (named) ──► created ──► joined ──► freeing ──► freed
 //!    a peer's    messages    has a      rejects     the context is
 //!    Bind        wait        wire id    new work    never used again
 //! ```
-//! A peer can name any context, and send to it before this rank has joined it. A name costs one table entry here. A
-//! message uses the sender's credit, or counts as one that waits for a reply. A freed channel is kept until its
-//! operations are complete, so that messages which this rank has sent there still arrive.
+//! A peer can name any context, and send to it before this rank has joined it. A name costs one table entry here. The
+//! messages are limited by the sender's credit and by the number that may wait for a reply. A freed channel is kept
+//! until its operations are complete, so that messages which this rank has sent there still arrive.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
@@ -22,7 +22,7 @@ use crate::group::Group;
 /// Maximum number of joined channels at a time; wire ids have 16 bits.
 const MAX_WIRE_IDS: usize = 1 << 16;
 
-/// Number of freed contexts that are remembered. A late message to an older one is queued and never refused.
+/// Number of freed contexts that are remembered. A late message to an older one is queued, and not refused.
 const REMEMBERED_FREED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -122,8 +122,9 @@ impl Engine {
         channel.describe(name, calls);
     }
 
-    /// Frees a channel. Its unmatched receives fail with [`Fault::Freed`], its unexpected messages are refused, and
-    /// new operations fail. Sends and matched receives still complete. A second call has no effect.
+    /// Frees a channel. Its unmatched receives and synchronous messages to this rank itself fail with [`Fault::Freed`],
+    /// its unexpected messages are discarded, and new operations fail. Other sends and matched receives still complete.
+    /// A second call has no effect.
     pub fn free(&self, channel: &Arc<Channel>) {
         channel.set_broken(Fault::Freed);
         fail_receives(channel, |_| true, &Fault::Freed);
@@ -136,7 +137,7 @@ impl Engine {
     }
 
     /// Rejects new operations in a channel that will be [freed](Self::free). Posted receives still get their messages.
-    /// All other messages are refused, including unexpected ones.
+    /// All other messages are discarded, including unexpected ones.
     pub fn begin_free(&self, channel: &Channel) {
         channel.set_broken(Fault::Freed);
         fail_self_sends(channel, &Fault::Freed);
@@ -151,14 +152,14 @@ impl Engine {
         self.wake_all();
     }
 
-    /// Returns how many more channels this rank can join now.
+    /// Returns how many more channels this rank can join now, at least.
     pub fn free_channel_count(&self) -> usize {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         channels.free_wire_ids.len() + (MAX_WIRE_IDS - channels.next_wire_id)
     }
 
-    /// Returns whether no operation needs a channel in the tables. Queued frames and body streams do not: they store
-    /// their context or channel.
+    /// Returns whether no operation needs a channel in the tables. Queued frames and body streams do not need it: they
+    /// store their context or channel.
     fn is_idle(&self, channel: &Channel) -> bool {
         let waits =
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);

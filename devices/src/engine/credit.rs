@@ -1,11 +1,11 @@
 //! Eager credit: how many bytes of eager messages a peer may have outstanding at this rank.
 //!
-//! The budget [`EAGER_CREDIT_TOTAL`] bounds the memory for unexpected messages of a rank, except that each peer gets at
-//! least [`MIN_CREDIT`]. One half is divided among all ranks of the world from the start, so every sender knows its
-//! share without a request. The other half goes to the peers that use their credit: whenever such a peer is granted
-//! used credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This part returns when
-//! the peer has exited, or when the rank recalls it for another peer. A sender without credit uses the rendezvous
-//! protocol.
+//! The budget [`EAGER_CREDIT_TOTAL`] bounds the eager messages that wait at a rank, except that each peer gets at least
+//! [`MIN_CREDIT`]. One half is divided among all ranks of the world from the start, so every sender knows its share
+//! without a request. The other half goes to the peers that use their credit: whenever such a peer is granted used
+//! credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This part returns when the
+//! peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set, there is no budget.
+//! A sender without credit uses the rendezvous protocol.
 //!
 //! ```text
 //!   peer with a larger limit                   this rank
@@ -50,11 +50,11 @@ pub(crate) struct CreditPool {
     pub(crate) initial: u64,
     pub(crate) max: u64,
     available: AtomicU64,
-    /// Peers whose credit has grown and is not being recalled, each with its granted total at the last examination.
+    /// Peers whose credit has grown and is not being recalled, each with its granted total when it was last examined.
     reclaimable: Mutex<VecDeque<(PeerId, Option<u64>)>>,
 }
 
-/// Number of peers that one search for an idle peer examines.
+/// Maximum number of peers that one search for an idle peer examines.
 const RECALL_CANDIDATES: usize = 4;
 
 /// The meaning of a credit frame; the frame also has a number of bytes.
@@ -63,7 +63,7 @@ const RECALL_CANDIDATES: usize = 4;
 pub(super) enum CreditKind {
     /// The receiver of the frame may send this many more bytes.
     Grant = 0,
-    /// The receiver of the frame shall return up to this many bytes of its credit.
+    /// The receiver of the frame must return its unused credit, up to this many bytes.
     Recall = 1,
     /// The sender of the frame returns this many bytes of its credit.
     Return = 2,

@@ -32,9 +32,9 @@ pub(super) struct Delivery<'a> {
     pub(super) copied: &'a AtomicCount,
 }
 
-/// The destination of a message, from the channel id in its head.
 pub(super) enum Destination {
-    /// A channel, and the rank that the sender claims there. If it is not `checked`, check it under the matching lock.
+    /// A channel, and the rank that the sender claims there, which must be checked under the matching lock unless
+    /// `checked`.
     Channel { channel: Arc<Channel>, rank: u32, checked: bool },
     /// No receiver: this rank has freed the context.
     Freed { context: u64 },
@@ -52,8 +52,8 @@ impl Delivery<'_> {
         self.inboxes.get_mut(from)?.binding(self.engine, from, head)
     }
 
-    /// Returns the channel of a frame about an operation. The inner option is `None` if this rank has no such channel,
-    /// and so no such operation.
+    /// Returns the channel of a frame about an operation: `None` if the frame is invalid, `Some(None)` if this rank has
+    /// no such channel, and so no such operation.
     pub(super) fn channel(&mut self, from: PeerId, head: &Head) -> Option<Option<Arc<Channel>>> {
         Some(match self.binding(from, head)? {
             Binding::Resolved { channel, .. } => Some(Arc::clone(channel)),
@@ -209,8 +209,8 @@ impl Delivery<'_> {
         };
         let mut ops = channel.ops();
         match ops.get(head.op.get(), from) {
-            // No such send. After a death, the channel has failed on both sides, and the peer's receive with it.
-            // Otherwise the send was cancelled, and the peer would wait for its body for ever without a NACK.
+            // After a death, the peer's receive fails with the channel. Otherwise the send was cancelled or has failed,
+            // and without a NACK the peer would wait for the body for ever.
             None => {
                 drop(ops);
                 if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
@@ -245,14 +245,13 @@ impl Delivery<'_> {
         self.complete_send(&channel, from, head.op.get())
     }
 
-    /// Completes a send that its receiver has finished, if it is still pending.
     fn complete_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
         if !self.is_pending(channel, from, number, true)? {
             return Some(());
         }
         // The lock is released before the operation completes, because the drop of the user's buffer may send.
         let taken = channel.ops().take(number, from);
-        // `None` if another thread has cancelled it meanwhile.
+        // `None` if it was cancelled or has failed meanwhile.
         if let Some(op) = taken {
             let message = op.message();
             op.complete(Ok(message));
@@ -297,7 +296,7 @@ impl Delivery<'_> {
             }
             return Some(());
         };
-        // `None` if another thread has cancelled it meanwhile.
+        // `None` if it was cancelled or has failed meanwhile.
         let Some(op) = channel.ops().take(number, from) else { return Some(()) };
         if let Fault::Refused { rank } = fault {
             // The receiver might be about to report its own failure, which is then the cause of this one.
@@ -317,7 +316,7 @@ impl Delivery<'_> {
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, bytes) = (self.engine, head.extra.get());
         let kind = CreditKind::from_word(head.op.get())?;
-        // The peer has no credit to return: this rank has neither sent to it nor recalled credit from it.
+        // This rank has neither sent to the peer nor recalled credit from it, so the peer cannot return credit.
         let Some(peer) = engine.peers.get(from) else { return (kind != CreditKind::Return).then_some(()) };
         match kind {
             CreditKind::Grant => {
@@ -327,7 +326,6 @@ impl Delivery<'_> {
                 }
             }
             CreditKind::Recall => engine.return_credit(peer, bytes)?,
-            // The peer cannot return credit that it has used.
             CreditKind::Return => {
                 self.inboxes.get_mut(from)?.credit_returned(engine, from, bytes)?;
                 engine.credit_returned(peer, bytes)?;
@@ -382,7 +380,7 @@ unsafe impl Sink for Delivery<'_> {
 }
 
 impl Engine {
-    /// Reports a peer that violates the protocol as dead. The rest of the job continues.
+    /// Reports a peer that violates the protocol as dead.
     #[cold]
     pub(super) fn report_protocol_error(&self, from: PeerId, why: &str) {
         self.roster.report(from.0, Exit::Died(why.into()));

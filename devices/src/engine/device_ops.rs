@@ -99,7 +99,7 @@ impl DeviceOps {
     }
 
     /// Returns whether a rank can leave without waiting for any of them. The receives of gets are in
-    /// [`Ops`](super::ops::Ops), which checks them; no rank waits for failed sends.
+    /// [`Ops`](super::ops::Ops), which checks them; no rank waits for sends that are being quiesced.
     pub(crate) fn allows_close(&self, has_exited: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
             DeviceOp::SendZcopy { peer, .. } => has_exited(*peer),
@@ -113,7 +113,7 @@ impl DeviceOps {
 }
 
 impl Engine {
-    /// Registers an operation before a device starts it, so that its completion finds it.
+    /// Stores an operation before a device starts it, so that its completion finds it.
     pub(crate) fn begin_device_op(&self, what: DeviceOp) -> OpToken {
         OpToken(lock(&self.device_ops).0.insert(what))
     }

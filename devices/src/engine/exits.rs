@@ -1,8 +1,8 @@
 //! The exits that a rank has learned, and their effects on channels and peers.
 //!
-//! An exit is applied once in each channel that has the exited rank as a member. Each operation that starts there later
-//! checks whether its peer has exited, and only then schedules the exits to be applied again. In a channel without an
-//! exited member, operations have no extra cost, even if many other ranks have left.
+//! An exit is applied once in each channel that has the exited rank as a member. An operation that starts there later
+//! checks whether its peer has exited, and only then schedules the exits to be applied again. In other channels, an
+//! operation reads one flag, even if many ranks have left.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -124,8 +124,8 @@ impl Engine {
         self.all_channels().iter().for_each(|channel| self.update_channel_exits(channel));
     }
 
-    /// Records in a channel the exits of its members. The joiner calls this after it has published the channel, the
-    /// learner after it has recorded the exit. Whichever runs later sees the other's write.
+    /// Records in a channel the exits of its members. A thread that joins the channel calls this after it has published
+    /// the channel, a thread that learns an exit after it has recorded the exit. The later one sees the other's write.
     pub(super) fn update_channel_exits(&self, channel: &Channel) {
         self.known_exits().update_channel(channel);
     }
@@ -144,7 +144,6 @@ impl Engine {
         members.iter().filter_map(closing).collect()
     }
 
-    /// Takes the ranks whose outboxes must be closed, with their exits.
     pub(super) fn take_closable(&self) -> Vec<(u32, Exit)> {
         let mut known = self.known_exits_mut();
         let gone = std::mem::take(&mut known.closable);
@@ -156,7 +155,7 @@ impl Engine {
     }
 
     /// Checks an operation that was just started against the exit of its peer, or against all exits if it can match any
-    /// member. The exit might have been applied just before.
+    /// member. The exit might have been applied just before the operation was stored.
     ///
     /// The operation was stored under a lock. A thread that applies an exit first marks the channel and then searches
     /// under that lock. So either that search finds the operation, or the check here sees the exit.
@@ -183,7 +182,6 @@ impl Engine {
         self.exits_pending.store(true, Ordering::Release);
     }
 
-    /// Schedules a check of all pending operations against all exits.
     pub(super) fn recheck_all(&self) {
         for channel in self.all_channels().iter().filter(|channel| channel.has_exits()) {
             channel.exits().mark_all_due();
@@ -191,7 +189,7 @@ impl Engine {
         self.exits_pending.store(true, Ordering::Release);
     }
 
-    /// Schedules the outbox of a peer whose cards are requested to be closed, if that rank has left or died.
+    /// If a peer whose cards are requested has left or died, schedules the closing of its outbox.
     pub(super) fn recheck_peer(&self, peer: PeerId) {
         if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
             self.known_exits_mut().closable.push(peer.0);
@@ -216,8 +214,8 @@ mod tests {
         known.record(ExitEvent { rank, exit });
     }
 
-    /// 511 ranks close and leave one after another. Each channel examines each of the 1022 exits once, and each channel
-    /// of the exited rank applies it once.
+    /// 511 ranks close and leave one after another. Each channel examines each of the 1022 exits once, and applies
+    /// those of its members once.
     #[test]
     fn exit_is_applied_once_in_each_channel_of_its_rank() {
         const RANKS: u32 = 512;

@@ -29,11 +29,11 @@ pub(super) struct Blamed {
     pub(super) first: u32,
 }
 
-/// The longest time for which a failed or closing rank waits for its devices or tasks to finish.
+/// The time after which a failed rank stops waiting for its tasks, and a closing rank for memory that devices keep.
 pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
 
 impl Engine {
-    /// Returns the first rank of the world that has died, and the cause of its death.
+    /// Returns the rank of the world whose death was known first, and the cause.
     pub fn first_death(&self) -> Option<(u32, Arc<str>)> {
         match self.roster.first_death()? {
             ExitEvent { rank, exit: Exit::Died(cause) } => Some((rank, cause)),
@@ -67,7 +67,7 @@ impl Engine {
         self.close_outbox(peer.outbox(), fault);
     }
 
-    /// Fails everything in an outbox, and discards frames that are pushed later.
+    /// Fails the sends in an outbox, ends the posting of its gets, and discards later frames.
     pub(super) fn close_outbox(&self, mut out: MutexGuard<'_, Outbox>, fault: &Fault) {
         let was_idle = out.is_idle();
         self.credit.reclaim(out.credit_given);
@@ -139,7 +139,7 @@ impl Engine {
         self.first_death_fault(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
-    /// Returns that fault for a channel without a dead member. It names the first death outside of the channel, if any.
+    /// Returns that fault for a channel without a dead member. It names the first known death of a third rank, if any.
     fn left_job(&self, rank: Option<u32>) -> Fault {
         self.abandoned(rank).unwrap_or(Fault::Left { rank })
     }
@@ -198,13 +198,13 @@ impl Engine {
         }
     }
 
-    /// Returns whether all other members have reported that they start no more messages in this channel.
+    /// Returns whether there are other members and all of them have reported that they start no more messages here.
     pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
         let gone = channel.exits().closing();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
-    /// Fails all pending operations of this rank and rejects new ones, as if the rank had died: the job is over. An
+    /// Fails all pending operations of this rank, and rejects new ones in its channels, as if the rank had died. An
     /// operation whose memory a device or a peer might access fails when that access has ended.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
@@ -216,8 +216,8 @@ impl Engine {
         self.wake_all();
     }
 
-    /// Fails everything as [`fail_all`](Self::fail_all) does, on a rank that does nothing more, and waits until its
-    /// [tasks](Self::spawn), which hold the engine, are complete. The time limit covers a device that does not finish.
+    /// Fails everything as [`fail_all`](Self::fail_all) does, and waits for a limited time until its
+    /// [tasks](Self::spawn), which hold the engine, are complete.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
         let end = Instant::now() + DEVICE_GRACE;
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Cancels the posted receives and the synchronous sends to itself of a closing rank.
+    /// Cancels the posted receives of a closing rank, and its synchronous sends to itself.
     pub(crate) fn cancel_receives(&self, channel: &Channel) {
         fail_receives(channel, |_| true, &Fault::Cancelled);
         fail_self_sends(channel, &Fault::Cancelled);
@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Fails a channel's messages in the queues of `peers`, and with `streams` bodies being sent. Keeps all replies.
+    /// Fails a channel's queued messages to `peers`, and if `streams`, the bodies being sent. Keeps all replies.
     fn fail_queued<'a>(
         &self,
         channel: &Channel,
@@ -317,7 +317,7 @@ impl Engine {
         forged.into_iter().for_each(|unexpected| self.report_protocol_error(unexpected.from, why));
     }
 
-    /// Returns an error if no message can match a receive any more.
+    /// Returns an error if no more messages can match the pattern.
     pub(crate) fn ensure_matchable(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());

@@ -22,14 +22,15 @@ use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
-/// Maximum number of messages to one receiver that wait for a reply, since the receiver stores an entry for each. The
-/// next one fails and does not wait: the receiver might want the last message first, and both ranks would hang.
+/// Maximum number of messages to one receiver that wait for a reply, since the receiver stores an entry for each, and
+/// of those that wait for its connection. The next one fails and does not wait: the receiver might want it first, and
+/// both ranks would hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
-/// Marks a frame that belongs to no context.
+/// Marks a queued frame that is not a message of a channel, and a wire id without a channel.
 const NO_CONTEXT: u64 = u64::MAX;
 
-/// Number of pieces that are sent to one peer, or got from it, before other work continues.
+/// Maximum number of pieces that one pass sends to a peer, and of pieces that it gets from the peer.
 pub(super) const PIECES_PER_PASS: usize = 16;
 
 /// Returns the credit that an eager message uses: its body and the receiver's overhead.
@@ -39,7 +40,7 @@ pub(crate) fn credit_cost(bytes: usize) -> u64 {
 }
 
 impl Engine {
-    /// Ensures that the peer knows the channel before the first frame that names it.
+    /// Ensures that the peer knows the channel's wire id before a frame that names it.
     #[inline]
     pub(crate) fn ensure_bound(&self, out: &mut Outbox, channel: &Channel) {
         if !out.is_bound(channel) {
@@ -62,7 +63,7 @@ impl Engine {
         self.send_control(out, head);
     }
 
-    /// Sends a frame without a context, now or when the endpoint has space.
+    /// Sends a frame that is not a message, now or when the endpoint has space.
     pub(crate) fn send_control(&self, out: &mut Outbox, head: Head) {
         self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
     }
@@ -87,7 +88,7 @@ impl Engine {
             return;
         }
         if !out.queued_frames.is_empty() || self.post_frame(out, &frame, coalesce).is_err() {
-            // A broken endpoint returns the same error when the outbox is flushed, and is reported then.
+            // A broken endpoint fails again when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
             if out.wireup != Wireup::Connected {
                 self.wake_progress();
@@ -103,7 +104,7 @@ impl Engine {
         self.post_traced(out, &frame.head, bytes, |out| out.post_frame(frame, coalesce))
     }
 
-    /// Marks the outbox for a flush if its endpoint has accepted a frame and not written it; returns whether it has.
+    /// Marks the outbox for a flush if its endpoint has accepted frames and not written them. Returns whether it has.
     #[inline]
     pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
         let is_unflushed = out.endpoint.has_unflushed();
@@ -126,7 +127,6 @@ impl Engine {
         self.queue_frame(out, QueuedFrame { context, head, body, key: None, completes, seq: 0 });
     }
 
-    /// Queues a frame until the endpoint has space, and assigns its sequence number.
     fn queue_frame(&self, out: &mut Outbox, frame: QueuedFrame) {
         let idle = out.is_idle();
         let seq = out.next_seq;
@@ -147,7 +147,6 @@ impl Engine {
         self.list_busy(out);
     }
 
-    /// Lists an outbox that is not idle, so that the next pass flushes it.
     fn list_busy(&self, out: &mut Outbox) {
         if !out.is_listed_busy && !out.is_idle() {
             out.is_listed_busy = true;
@@ -155,8 +154,7 @@ impl Engine {
         }
     }
 
-    /// Waits until all outboxes are idle or `limit` has elapsed. A rank that has sent a notice to the others calls it,
-    /// because it might not make progress for a long time afterwards.
+    /// Waits until all outboxes are idle or `limit` has elapsed.
     pub fn drain_for(&self, limit: Duration) {
         let end = Instant::now() + limit;
         let is_over = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
@@ -186,14 +184,14 @@ impl Engine {
             self.parking.notify();
         }
         if self.is_busy() {
-            // As in `queue_frame`: another thread might have polled and slept while this one had the list.
+            // As in `queue_frame`: another thread might have polled and slept while this one held the list.
             self.site.bell.ring();
         }
         deferred_drop::run_deferred_drops();
     }
 
-    /// Flushes every busy outbox; returns the number of frames and pieces that were posted. The two buffers are empty
-    /// before and after.
+    /// Flushes every listed outbox, and returns the number of frames and pieces that were posted. The two buffers are
+    /// empty before and after.
     pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
         let mut moved = self.process_cards();
         std::mem::swap(peers, &mut *self.busy_peers.lock());

@@ -14,22 +14,20 @@ use crate::header::{FrameKind, Head};
 ///
 /// # Invariants
 /// 1. An honest peer sends eager messages only within its initial credit and the credit that it was granted, and has at
-///    most [`MAX_AWAITING_REPLY`] messages without a reply. A grant or a reply is counted here before the peer can
-///    receive it. So `credit_limit` and the counts of [`Peer`](super::peer::Peer) cover everything that the peer may
+///    most [`MAX_AWAITING_REPLY`] messages without a reply. A grant or a reply is counted in
+///    [`Peer`](super::peer::Peer) before the peer can receive it. So these counts cover everything that the peer may
 ///    have sent.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// The meaning of each channel id of the peer.
     bindings: Vec<Option<Binding>>,
-    /// Credit freed by matched messages and not granted again yet.
+    /// Credit freed by messages that were matched or refused on arrival, and not granted again yet.
     credit_freed: u64,
-    /// Credit that the peer's messages have used, in all.
+    /// Total credit that the peer's messages have used.
     credit_used: u64,
     /// The initial credit and all grants, minus the credit that the peer has returned, when last read; 0 at first.
     credit_limit: u64,
-    /// Credit that the peer has returned, in all.
     credit_returned_total: u64,
-    /// Messages of the peer that need a reply, in all.
+    /// Total number of messages of the peer that need a reply.
     reply_requests: u64,
     pub(super) incoming: Option<IncomingBody>,
 }
@@ -78,10 +76,8 @@ impl Inbox {
         self.incoming.is_some()
     }
 
-    /// Charges a message to the peer's credit, to its limit of messages without a reply, or both.
-    ///
-    /// # Errors
-    /// A text with the limit and the peer's use of it. An honest peer does not exceed a limit.
+    /// Charges a message to the peer's credit, to its limit of messages without a reply, or both. The error is a text
+    /// with the limit and the peer's use of it.
     #[inline]
     pub(super) fn admit(
         &mut self,

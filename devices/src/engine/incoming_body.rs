@@ -1,4 +1,4 @@
-//! Bodies that arrive in pieces: from a device that streams, or as DATA frames of a rendezvous message.
+//! Bodies that arrive after their heads, and the pieces of rendezvous messages.
 
 use std::sync::Arc;
 
@@ -41,7 +41,6 @@ pub(super) enum IncomingBody {
         at: usize,
         direct: Option<usize>,
     },
-    /// The key of an RTS.
     Key {
         head: Head,
         bytes: Vec<u8>,
@@ -64,7 +63,7 @@ pub(super) enum BodyTraceInfo {
         context: u64,
         bytes: usize,
     },
-    /// There is nothing to record, or it was recorded already.
+    /// There is nothing to record.
     Nothing,
 }
 
@@ -130,13 +129,11 @@ impl Delivery<'_> {
             }
             FrameKind::Data => {
                 let (number, at) = (head.op.get(), usize::try_from(head.extra.get()).ok()?);
-                // Reject a body whose end would overflow.
                 at.checked_add(len)?;
                 let Some(channel) = self.channel(from, &head)? else {
                     return Some((IncomingBody::Discard, None));
                 };
-                // If the body is not the next one, or its memory is not contiguous, the device passes it to
-                // `Sink::piece`, which checks it.
+                // Without an address, the device passes the body to `Sink::piece`, which checks it.
                 let to = channel.ops().begin_device_write(number, from, at, len);
                 let direct = to.map(|_| len);
                 Some((IncomingBody::Data { channel, number, at, direct }, to))
@@ -235,7 +232,7 @@ impl Delivery<'_> {
 
 impl Engine {
     /// Delivers an eager message that was buffered. Since it began to arrive, a receive might have been posted, or its
-    /// channel joined or freed. Returns `None` if the sender has another rank there.
+    /// channel joined or freed. Returns `None` if the sender has another rank in the channel.
     pub(super) fn deliver_buffered(
         &self,
         to: Destination,
@@ -279,7 +276,7 @@ impl Engine {
     }
 }
 
-/// Writes the next bytes of a receive. Returns `None` if they are not the next, or if the operation is not a receive.
+/// Writes the next bytes of a receive. Returns `None` if they do not fit there, or if the operation is not a receive.
 pub(super) fn receive_data(
     engine: &Engine,
     channel: &Channel,
@@ -289,7 +286,7 @@ pub(super) fn receive_data(
     bytes: &[u8],
 ) -> Option<()> {
     let mut ops = channel.ops();
-    // The operation has failed and was removed, or waits for its device: drop its pieces.
+    // The operation has failed and was removed, or waits for its device: drop the bytes.
     let Some(op) = ops.get(number, from) else { return Some(()) };
     let Op::RecvOp(RecvOp { target, message, received, .. }) = op else { return None };
     if at != *received || bytes.len() > message.bytes - *received {

@@ -1,27 +1,21 @@
 //! The engine of one rank. It implements matching and the protocols once, above all devices.
 //!
-//! ```text
-//!   send ─► outbox to the peer ─► Endpoint ══ device ══► Inlet ─► inbox of the peer ─► channel: match ─► recv
-//!           (one lock per peer)              (the progress lock: one per engine)      (one lock per channel)
-//! ```
-//! * A **channel** is a matching space. Threads that post receives meet the thread that delivers messages there.
-//! * An **outbox** is the send queue to one peer: frames go first, then gets from the peer, then pieces of bodies.
+//! * A **channel** is a matching space: it has the posted receives and the unexpected messages of one context.
+//! * An **outbox** is the send queue to one peer. It sends frames first, then posts gets, then sends pieces of bodies.
 //! * An **inbox** is the state of one sender: the meaning of its channel ids, its credit, the body that is arriving.
-//! * The **progress lock** is the right to take frames from the devices. A waiting thread takes it and delivers frames
-//!   for all threads of the rank; the other threads wait for its holder.
+//! * The holder of the **progress lock** takes frames from the devices, and delivers them for all threads of the rank.
 //!
-//! `README.md` in this folder describes the life of a message: its states, its frames, and the effects of the exit of
-//! a rank.
+//! `README.md` in this folder describes the life of a message.
 //!
-//! Locks are taken in this order: progress lock, channel (its matching), outbox, operations of a channel. The amount
-//! of data copied under a lock has a bound that does not depend on the length of a message:
+//! A thread that holds several of these locks takes them in this order: progress lock, matching of a channel, outbox,
+//! operations of a channel. The locks bound the data that is copied:
 //! * Under a lock of a channel, the engine copies the body of one frame: an unexpected eager message, or a piece of a
 //!   longer one. A message to the rank itself is packed without the lock, whatever its length.
-//! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and about 1 MiB of the
-//!   bodies that the device gets within the call. The next pass continues. The operations that these calls complete
-//!   are completed after the lock is released.
-//! * Under the progress lock, a pass takes frames from the devices and sends from the outboxes. A waiting thread holds
-//!   the lock from pass to pass, and releases it to poll tasks and to drop users' values.
+//! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and up to 16 pieces of
+//!   gets, until those that are copied within the call reach 1 MiB. The next pass continues.
+//! * Under the progress lock, a pass takes frames from the devices, sends from the outboxes, and completes receives,
+//!   which can unpack a whole bounce buffer. A waiting thread holds the lock from pass to pass, and releases it to poll
+//!   tasks and to drop users' values.
 
 mod blocked;
 mod cancel;
@@ -102,7 +96,6 @@ pub struct Engine {
     received_cards: Arc<Mutex<Vec<wireup::CardReply>>>,
     channels: RwLock<Channels>,
     device_ops: Mutex<DeviceOps>,
-    /// The thread to which the locks between a send and its receive are biased.
     bias: Arc<Bias>,
     progress_lock: biased::Mutex<ProgressState>,
     parking: Parking,
@@ -113,26 +106,26 @@ pub struct Engine {
     pub(crate) path: DataPath,
     /// Whether messages without a data path of their own use [`DataPath::Auto`] and the rank is not traced.
     has_fast_path: bool,
-    /// Whether a device needs memory to be registered.
+    /// Whether a device needs local memory to be registered.
     registers: bool,
-    /// Bounce buffers that the engine adds for such a device, without being asked to.
+    /// The bounce buffers that the engine uses for such a device although no data path requests them.
     bounce_buffers: BounceBuffers,
     pub(crate) credit: CreditPool,
     /// Number of outboxes that are not idle.
     pub(crate) busy: AtomicUsize,
-    /// The peers of these outboxes, and some whose outboxes have become idle since; a pass takes the whole list.
+    /// Peers whose outboxes must be flushed; some might be idle. A pass takes the whole list.
     busy_peers: biased::Mutex<Vec<PeerId>>,
     known_exits: RwLock<KnownExits>,
     /// Whether pending operations must be checked against the exits.
     exits_pending: AtomicBool,
-    /// Operations that a peer has ended, and that fail when the death that it named becomes known.
+    /// Operations that a NACK has ended. Each fails when the death that the NACK names becomes known.
     blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
     closing: AtomicBool,
-    /// Whether this rank has stopped taking part in the job.
+    /// See [`is_closed`](Self::is_closed).
     closed: AtomicBool,
     copied_by_device: Box<[AtomicCount]>,
-    /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes have taken.
+    /// Local traffic of freed channels, and copies of messages that were received by matched probes.
     freed_traffic: Mutex<LocalTraffic>,
     trace: Option<Box<Trace>>,
     pool: OnceLock<RankPool>,
@@ -151,7 +144,7 @@ impl Engine {
     /// Opens the devices of a rank and publishes its cards.
     ///
     /// # Errors
-    /// No device of the registry can be opened here, or the cards could not be published.
+    /// No device of the registry could be opened, or the cards could not be published.
     pub fn open(
         site: Site,
         registry: &Registry,
@@ -214,13 +207,13 @@ impl Engine {
         self.path
     }
 
-    /// Returns the pool of this rank. If a device has [exportable storage](Device::exportable_storage), its blocks are
-    /// there as long as that has space, and a peer can receive a message in such a block without a copy.
+    /// Returns the pool of this rank. If a device has [exportable storage](Device::exportable_storage), the pool uses
+    /// that storage as long as it has space. Peers can then receive a message in a block without a copy.
     pub fn pool(&self) -> &RankPool {
         self.pool.get_or_init(|| {
             let sources: Vec<_> =
                 self.devices.iter().filter_map(|device| device.exportable_storage()).collect();
-            // Small enough for the smallest exportable storage of a device.
+            // A small first region also fits into small exportable storage.
             let growth = Growth::default().first_region(256 << 10);
             Magazine::growing(growth, move |len| {
                 let pages = || Pages::create(len).map(|pages| Box::new(pages) as Box<dyn Storage>);
@@ -251,7 +244,7 @@ impl Engine {
 
     /// Leaves the job: waits until the messages of this rank have been transferred, then reports its exit.
     ///
-    /// It does not wait for a peer that has itself begun to close, because such a peer never receives the rest.
+    /// Pending messages to a peer that has itself begun to close fail, unless that peer has requested their bodies.
     pub fn close(&self) {
         if self.closing.swap(true, Ordering::SeqCst) {
             return;
@@ -262,7 +255,7 @@ impl Engine {
             self.cancel_receives(&channel);
         }
         self.recheck_all();
-        // Tasks that were spawned since `closed` was set complete at once.
+        // Tasks that were spawned after `closed` was set complete at once.
         if self.tasks.any() {
             self.poll_tasks(true);
         }
@@ -278,15 +271,15 @@ impl Engine {
         let has_exited =
             |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));
         self.wait_for(&mut (), |()| self.is_drained(has_exited).then_some(()), leaving);
-        // Devices soon return the memory of messages to these peers. The time limit covers a device that does not.
+        // Devices soon return the memory of transfers with these peers. The time limit covers a device that does not.
         let end = Instant::now() + DEVICE_GRACE;
         self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
         self.complete_received_sends();
         self.roster.report(self.site.rank, Exit::Left);
     }
 
-    /// Polls the remaining tasks until they are complete. Before that, it reports that this rank only completes them: a
-    /// peer that waits for another message of this rank then fails instead of blocking.
+    /// Completes the tasks. Before that, it cancels the receives in all other contexts and reports that this rank takes
+    /// part only in the tasks. A peer that waits for another message of this rank then fails instead of blocking.
     fn drain_tasks(&self) {
         let contexts = self.tasks.contexts();
         if contexts.is_empty() {
@@ -316,9 +309,9 @@ impl Engine {
         device.is_some_and(|device| device.is_received(registration))
     }
 
-    /// Returns whether all sends and matched receives have been transferred. A send whose receiver views the message
-    /// counts as transferred. Failed operations with exited peers (`has_exited`) whose memory a device still keeps are
-    /// ignored.
+    /// Returns whether a closing rank has nothing to wait for. It does not wait for
+    /// [received sends](Self::is_received_send), failed rendezvous sends, and memory that a device keeps for transfers
+    /// with exited peers (`has_exited`).
     fn is_drained(&self, has_exited: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_drained())
@@ -331,7 +324,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Drops the devices first, so that nothing can access user memory, and then reclaims that memory.
+    /// Drops endpoints, inlets and devices, so that nothing can access user memory, and then reclaims that memory.
     fn drop(&mut self) {
         for peer in self.peers.iter() {
             peer.outbox().endpoint = Box::new(NoEndpoint);

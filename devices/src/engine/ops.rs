@@ -1,4 +1,4 @@
-//! Operations that wait for a reply or a body of their peer. Frames carry the numbers that identify them.
+//! Operations that wait for a reply or a body from their peer. Frames carry the numbers that identify them.
 
 use super::peer::BodyCountGuard;
 use super::slab::Slab;
@@ -11,7 +11,7 @@ use crate::message::{Envelope, Source, Target};
 #[derive(Debug)]
 pub(crate) enum Op {
     /// A message whose body waits here for [`FrameKind::Cts`](crate::header::FrameKind) or
-    /// [`FrameKind::Fin`](crate::header::FrameKind). If it is registered, its peer may be reading it.
+    /// [`FrameKind::Fin`](crate::header::FrameKind). If it has a registration, its peer may be reading it.
     Rendezvous {
         peer: PeerId,
         registration: Option<Registration>,
@@ -21,7 +21,8 @@ pub(crate) enum Op {
         /// Counts it among the rendezvous bodies to the peer, if it exceeds the eager limit.
         _body_count: Option<BodyCountGuard>,
     },
-    /// An eager message that waits for its match. Its frame holds the memory, and might be queued with number `seq`.
+    /// An eager message that waits for its match. Its frame with sequence number `seq` might still be queued, and then
+    /// holds the memory.
     EagerSync {
         peer: PeerId,
         message: Envelope,
@@ -46,15 +47,12 @@ pub(crate) struct RecvOp {
     pub(crate) owner: BufferOwner,
 }
 
-/// The owner of the memory of a receive.
 #[derive(Debug)]
 pub(crate) enum BufferOwner {
     Engine,
-    /// A device, which may write to it.
     Device {
         /// Number of writes that have not ended, plus one while pieces are still to be posted.
         writes: u32,
-        /// Whether a write has failed.
         failed: bool,
         /// The fault with which the operation completes after the last write, if it has failed meanwhile.
         fault: Option<Fault>,
@@ -65,7 +63,6 @@ impl BufferOwner {
     pub(crate) const ONE_WRITE: BufferOwner = BufferOwner::Device { writes: 1, failed: false, fault: None };
 }
 
-/// The state of a receive after a write of a device has ended.
 #[derive(Debug)]
 pub(crate) enum WriteDone {
     Pending,
@@ -152,8 +149,8 @@ impl Ops {
         }
     }
 
-    /// Gives a receive to a device, which writes the next `len` bytes to the returned address. Returns `None` if `at`
-    /// is not the next byte, or if the bytes are not contiguous in memory.
+    /// Gives a receive to a device, which writes the next `len` bytes to the returned address. Returns `None` if there
+    /// is no such receive, or if the bytes are not the next ones of the message or not contiguous in memory.
     pub(crate) fn begin_device_write(
         &mut self,
         number: u64,
@@ -172,7 +169,8 @@ impl Ops {
         Some(to)
     }
 
-    /// Adds a write of `at..at + len` to a receive that a device owns; `None` if the receive or a write has failed.
+    /// Adds a write of `at..at + len` to a receive that a device owns. Returns `None` if the receive or a write has
+    /// failed, or if the range exceeds the target.
     pub(crate) fn add_device_write(
         &mut self,
         number: u64,
@@ -247,7 +245,6 @@ impl Ops {
         Some((number, self.0.take(number)?))
     }
 
-    /// Takes the rendezvous sends for which `which` returns true.
     pub(crate) fn take_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
         let mut picked = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -370,7 +367,6 @@ mod tests {
         assert!(ops.is_empty());
     }
 
-    /// A receive with several device writes at once, which end in any order.
     #[test]
     fn device_owns_a_receive_until_its_last_write() {
         for (failing, fails) in [(None, false), (Some(1), false), (None, true), (Some(0), true)] {

@@ -1,4 +1,4 @@
-//! Threads that find the progress lock taken wait here until its holder notifies them.
+//! Threads that find the progress lock taken wait here until its holder notifies them, or for a limited time.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -34,7 +34,7 @@ impl Default for ParkBackoff {
 pub(crate) struct Parking {
     count: AtomicUsize,
     epoch: Mutex<u64>,
-    news: Condvar,
+    condvar: Condvar,
     light: LightFence,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Parked<'_> {
 impl Parking {
     pub(super) fn new() -> Self {
         let (count, epoch) = (AtomicUsize::new(0), Mutex::new(0));
-        Parking { count, epoch, news: Condvar::new(), light: LightFence::new() }
+        Parking { count, epoch, condvar: Condvar::new(), light: LightFence::new() }
     }
 
     /// Waits at most `limit` for a notification, unless `ready` returns true: there is new work, or the progress lock
@@ -68,7 +68,8 @@ impl Parking {
         let epoch = lock(&self.epoch);
         // A notification that came meanwhile has changed the epoch.
         let notified = *epoch != seen || {
-            let (epoch, _) = self.news.wait_timeout(epoch, limit.0).unwrap_or_else(PoisonError::into_inner);
+            let (epoch, _) =
+                self.condvar.wait_timeout(epoch, limit.0).unwrap_or_else(PoisonError::into_inner);
             *epoch != seen
         };
         limit.0 = if notified { SHORTEST } else { LONGEST.min(2 * limit.0) };
@@ -87,6 +88,6 @@ impl Parking {
     #[cold]
     fn notify_slow(&self) {
         *lock(&self.epoch) += 1;
-        self.news.notify_all();
+        self.condvar.notify_all();
     }
 }

@@ -1,4 +1,4 @@
-//! The state of each peer that a rank has sent to. It is created before the peer is connected.
+//! The state of each peer to which a rank has sent a message or a reply. It is created before the peer is connected.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::device::{Body, Caps, Endpoint, PeerId, PostError, RemoteKey};
 use crate::header::{FrameKind, Head};
 use crate::message::{Envelope, Source};
 
-/// A table with one entry for each rank of the world. It allocates memory only for the parts in use.
+/// A table with an optional entry for each rank of the world. Memory for entries is allocated in chunks at first use.
 #[derive(Debug)]
 pub(crate) struct PeerTable<T> {
     chunks: Box<[OnceLock<Chunk<T>>]>,
@@ -55,16 +55,16 @@ impl<T> PeerTable<T> {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: PeerId,
-    /// Index of the device that reaches it, once it is connected.
+    /// The index of the device that reaches the peer; set when the peer is connected.
     pub(crate) device: OnceLock<usize>,
     outbox: Mutex<Outbox>,
-    /// Eager credit granted to the peer after the initial credit, in all.
+    /// Total eager credit granted to the peer, without the initial credit.
     pub(crate) granted: AtomicU64,
-    /// Replies to messages of the peer, in all; written under the outbox's lock.
+    /// Total number of replies to messages of the peer; written under the outbox's lock.
     pub(crate) replies_sent: AtomicU64,
-    /// Replies of the peer, in all; written by the holder of the progress lock.
+    /// Total number of replies of the peer to messages; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
-    /// Pending rendezvous messages above the eager limit to the peer, for which no FIN or CTS has come.
+    /// Number of rendezvous messages above the eager limit to the peer that wait for a reply.
     pub(crate) bodies: BodyCount,
 }
 
@@ -92,7 +92,6 @@ impl Drop for BodyCountGuard {
 }
 
 impl Peer {
-    /// Creates a peer whose cards are being requested.
     pub(crate) fn new(id: PeerId, initial_credit: u64, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
@@ -137,32 +136,31 @@ pub(crate) struct Outbox {
     pub(crate) wireup: Wireup,
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) caps: Caps,
-    /// By the wire id of a channel, the context of the last `Bind` with that id.
+    /// The context of the last `Bind` for each wire id of a channel.
     pub(crate) bound: Vec<u64>,
     /// Messages to an unconnected peer. Their protocol depends on the device, which is not known yet.
     pub(crate) deferred_sends: VecDeque<DeferredSend>,
-    /// Frames that wait for space in the endpoint, by sequence number.
+    /// Frames that wait for space in the endpoint, in order of their sequence numbers.
     pub(crate) queued_frames: VecDeque<QueuedFrame>,
     pub(crate) next_seq: u64,
     pub(crate) streams: VecDeque<BodyStream>,
     pub(crate) gets: VecDeque<PendingGet>,
-    /// Bytes of eager messages that may still be sent.
+    /// Eager credit that this rank can still use at the peer.
     pub(crate) send_credit: u64,
-    /// Eager bytes that the peer may have outstanding at this rank.
+    /// Eager credit that the peer may have outstanding at this rank.
     pub(crate) credit_given: u64,
-    /// Credit that receives of unexpected messages have freed and that was not granted again yet.
+    /// Credit that unexpected messages of the peer have freed and that was not granted again yet.
     pub(crate) credit_freed: u64,
     /// Credit that was recalled from the peer; 0 if no recall is outstanding.
     pub(crate) credit_recalled: u64,
-    /// Messages to the peer that need a reply, in all.
+    /// Total number of messages to the peer that need a reply.
     pub(crate) replies_expected: u64,
     /// Traffic with the peer, except for bodies copied out of the device.
     pub(crate) sent: Traffic,
-    /// Whether the endpoint has frames to write out.
     pub(crate) has_unflushed: bool,
     /// Whether the peer takes no more frames: they are discarded.
     pub(crate) is_closed: bool,
-    /// Whether this peer is in the engine's list of busy peers, or in the list that a pass has taken. True if not idle.
+    /// Whether this peer is in the engine's list of busy peers, or in the list that a pass has taken.
     pub(crate) is_listed_busy: bool,
 }
 
@@ -226,7 +224,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the frame with sequence number `seq` is still queued, if it ever was and was not cancelled.
+    /// Returns whether a frame with sequence number `seq` that was not cancelled is still queued.
     pub(crate) fn is_queued(&self, seq: u64) -> bool {
         self.queued_frames.front().is_some_and(|first| first.seq <= seq)
     }
@@ -246,12 +244,11 @@ impl Outbox {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wireup {
     Requested,
-    /// No device reaches it, or its cards were invalid; the next frame requests its cards again.
+    /// Its cards could not be obtained, or no device could connect. The next message or reply requests its cards again.
     Unreachable,
     Connected,
 }
 
-/// The endpoint of an unconnected peer. It accepts nothing.
 #[derive(Debug)]
 pub(super) struct NoEndpoint;
 
@@ -272,20 +269,20 @@ pub(crate) struct DeferredSend {
 
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// The context of its message, as its channel id might have been reused; `NO_CONTEXT` for other frames.
+    /// The context of a message, because its channel id might have been reused; `NO_CONTEXT` for other frames.
     pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
     pub(crate) key: Option<Box<RemoteKey>>,
     /// The operation that completes when the frame is posted.
     pub(crate) completes: Option<(Completer, Envelope)>,
-    /// Its sequence number among all frames that were ever queued here.
+    /// Increases along the queue.
     pub(crate) seq: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct BodyStream {
-    /// It might have been freed since, so its id is bound again before each piece if necessary.
+    /// It might have been freed and its id reused, so each piece binds the id again if necessary.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
     pub(crate) sending: Arc<StreamedSend>,

@@ -20,15 +20,14 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
-/// The longest of the first sleeps of a wait, and of all its sleeps on a host with at most [`UNSLOWED_RANKS`] ranks.
-/// Frames and deaths end a sleep; an orderly exit does not, and is found after this time.
+/// The limit of the first sleep of a wait, and of all sleeps on a host with at most [`UNSLOWED_RANKS`] ranks. Frames
+/// and deaths end a sleep. An orderly exit does not: the thread queries exits after the sleep.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// On a host with more ranks, each sleep of a long wait takes up to twice the time of the one before, so that the
-/// sleepers of a host wake no more often than this number of ranks do.
+/// On a host with more ranks, the limit doubles with each sleep of a wait, up to [`max_sleep`], so that many sleeping
+/// ranks do not wake too often.
 const UNSLOWED_RANKS: u32 = 64;
 
-/// Returns the longest sleep on a host with `ranks` ranks.
 pub(super) fn max_sleep(ranks: u32) -> Duration {
     SLEEP * ranks.div_ceil(UNSLOWED_RANKS).clamp(1, 64)
 }
@@ -39,7 +38,7 @@ const EXIT_QUERY_INTERVAL: Duration = Duration::from_millis(100);
 /// The shortest time between two checks of the memory that this rank shares with others.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of passes between two reads of the clock, and of passes by tests, which can be rare.
+/// Number of passes, and of tests, between two checks whether an exit query is due. Tests can be rare.
 const PASSES_PER_CLOCK_READ: u32 = 1024;
 const TESTS_PER_CLOCK_READ: u32 = 16;
 
@@ -51,11 +50,10 @@ const MAX_PASSES_BEFORE_EXITS: u32 = 10_000;
 const CHEAP_PASSES: u32 = 32;
 const SYSCALL_POLL_INTERVAL: Duration = Duration::from_micros(2);
 
-/// The devices that a pass polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PollSet {
     All,
-    /// Those that need no system call, and all of them on every 33rd pass.
+    /// Those that need no system call. After [`CHEAP_PASSES`] such passes, and while exits are pending, all.
     Cheap,
 }
 
@@ -65,7 +63,6 @@ pub(crate) struct ProgressState {
     inlets: Vec<Box<dyn Inlet>>,
     /// Whether only some inlets need a system call to poll.
     is_mixed: bool,
-    /// Number of passes since all inlets were polled.
     cheap_passes: u32,
     /// The time when a test last polled all inlets.
     tested: Instant,
@@ -74,7 +71,6 @@ pub(crate) struct ProgressState {
     passes_with_exits: u32,
     pass_count: u32,
     tests: u32,
-    /// The time of the last exit query.
     exits_queried: Instant,
     /// The time of the last check of shared memory.
     verified: Instant,
@@ -124,8 +120,8 @@ impl ProgressState {
 }
 
 impl Engine {
-    /// Makes progress, unless another thread holds the progress lock, and polls the tasks; never sleeps. Returns the
-    /// number of frames and pieces that moved. A thread that calls this repeatedly without effect sometimes yields.
+    /// Makes progress, unless another thread holds the progress lock, and polls the tasks; does not sleep. Returns the
+    /// number of events, such as arrived frames. A thread that calls this repeatedly without effect sometimes yields.
     pub fn progress(&self) -> usize {
         let moved = self.progress_no_yield();
         if moved == 0 {
@@ -144,7 +140,7 @@ impl Engine {
             }
             let poll_set = progress.poll_set_of_test();
             let mut moved = self.progress_pass(&mut progress, poll_set);
-            // Rare tests might each move a frame, which delays exits. So make a second pass.
+            // If each of a few tests moved a frame, exits would be applied late. So make a second pass.
             if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut progress, PollSet::All);
             }
@@ -160,7 +156,7 @@ impl Engine {
         if moved > 0 {
             self.policy.note_hit();
         }
-        // A wait that holds the progress lock does not poll tasks; it polls them after it has released the lock.
+        // A wait whose condition calls this polls the tasks itself, after it has released the progress lock.
         if self.tasks.any() && !deferred_drop::is_deferring() {
             self.poll_tasks(moved > 0);
         }
@@ -226,7 +222,8 @@ impl Engine {
         moved
     }
 
-    /// Queries the orderly exits, which are not broadcast, at most once per [`EXIT_QUERY_INTERVAL`].
+    /// Queries the orderly exits, which are not broadcast, at most once per [`EXIT_QUERY_INTERVAL`], and verifies the
+    /// shared memory at most once per [`VERIFY_INTERVAL`].
     #[cold]
     fn query_exits(&self, progress: &mut ProgressState) {
         let now = Instant::now();
@@ -258,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// Checks the memory that this rank shares with others now; a long wait does so about once a second.
+    /// Checks the memory that this rank shares with others, unless another thread makes progress.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn verify(&self) {
@@ -275,7 +272,7 @@ impl Engine {
     }
 
     /// Waits as [`wait_until`](Self::wait_until) does. `what` describes the wait; it is called only when the thread is
-    /// about to sleep, or if the rank is traced.
+    /// about to sleep or park, or if the rank is traced.
     pub fn wait_for<S, T>(
         &self,
         state: &mut S,
@@ -388,7 +385,7 @@ impl Engine {
         self.poll_tasks(has_progress);
     }
 
-    /// Notifies parked threads of an unexpected message, which one of them might be probing for.
+    /// Notifies parked threads, for example of an unexpected message that one of them probes for.
     #[inline]
     pub(crate) fn notify_parked(&self) {
         self.parking.notify();

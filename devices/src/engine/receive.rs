@@ -36,12 +36,12 @@ pub enum Matched {
 }
 
 impl MatchedMessage {
-    /// Returns its envelope.
+    /// Returns the envelope.
     pub fn envelope(&self) -> &Envelope {
         &self.unexpected.message
     }
 
-    /// Returns whether the body has arrived with the message, so that a receive completes at once.
+    /// Returns whether the body need not be fetched from the sender, so that a receive completes at once.
     pub fn has_body(&self) -> bool {
         !matches!(self.unexpected.body, UnexpectedBody::Rendezvous { .. })
     }
@@ -79,7 +79,7 @@ impl Engine {
         completion.started()
     }
 
-    /// Posts a receive. If its message has arrived with its body, the receive is complete on return.
+    /// Posts a receive. If its message has arrived and its body need not be fetched, the receive is complete on return.
     ///
     /// # Errors
     /// [`Fault::Dead`], [`Fault::Freed`].
@@ -158,7 +158,7 @@ impl Engine {
         // `free_unexpected_credit` below frees the credit for `Inline` and for `Empty`, which replaces the block.
         let block = match &unexpected.body {
             UnexpectedBody::Inline(short) => {
-                in_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&unexpected))
+                to_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&unexpected))
             }
             UnexpectedBody::Block(_) => {
                 match std::mem::replace(&mut unexpected.body, UnexpectedBody::Empty) {
@@ -235,7 +235,6 @@ impl Engine {
         }
     }
 
-    /// Frees the credit of an unexpected message, if it used any.
     pub(super) fn free_unexpected_credit(&self, unexpected: &Unexpected) {
         let uses_no_credit =
             matches!(unexpected.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
@@ -244,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Discards an unexpected message of another rank. If its sender waits for the match, refuses it by a NACK.
+    /// Discards an unexpected message. If its sender is another rank that waits for the match, refuses it by a NACK.
     pub(super) fn nack_unexpected(&self, context: u64, unexpected: Unexpected) {
         self.free_unexpected_credit(&unexpected);
         let op = match unexpected.body {
@@ -262,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// Cancels a posted receive; returns whether it had not matched yet.
+    /// Cancels a posted receive; returns whether it was still posted.
     pub fn cancel_receive(&self, channel: &Channel, completion: &Completion) -> bool {
         let posted = channel.matching().take_posted_of(completion);
         match posted {
@@ -355,7 +354,7 @@ impl Engine {
             return Some(Ok(found));
         }
         let fault = self.ensure_matchable(channel, pattern).err()?;
-        // Another thread may have delivered the last messages between the two searches.
+        // Another thread may have delivered the last messages between the search and the check.
         let found = find(&mut channel.matching());
         Some(found.ok_or(fault))
     }
@@ -392,7 +391,7 @@ impl Engine {
     }
 }
 
-fn in_block(body: &[u8]) -> Option<DefaultBlock> {
+fn to_block(body: &[u8]) -> Option<DefaultBlock> {
     let mut block = mpj_pool::global().alloc(body.len()).ok()?;
     copy::fill(&mut block.as_uninit_mut()[..body.len()], body);
     Some(block)

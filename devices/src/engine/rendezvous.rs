@@ -1,12 +1,12 @@
 //! The receiver's side of the rendezvous protocol: the device gets the body from the sender's memory, in pieces if it
-//! limits their size, or a CTS requests it in frames. Also the registrations and bounce buffers of both sides.
+//! limits their size, or a CTS requests it in frames.
 //!
 //! ```text
 //!   sender                          receiver
 //!   RTS (key) ────────────────────► matched: the device may write to the receive buffer
 //!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces complete in any order
 //!   the message completes ◄─── FIN  all pieces have completed
-//!   sends the body ◄────────── CTS  no key, unusable buffer, closed outbox or failed piece; the engine owns the buffer
+//!   sends the body ◄────────── CTS  instead of a get, or after a failed one; the engine owns the buffer
 //! ```
 //! If the operation fails during a get, it completes after its last piece.
 
@@ -50,18 +50,17 @@ pub(crate) struct PendingGet {
 }
 
 enum GetStep {
-    /// A piece was posted; the number of its bytes that moved within the call: all or 0.
+    /// A piece was posted. The number counts the bytes that moved within the call: all of the piece, or 0.
     Posted(usize),
     /// No piece will follow.
     Finished,
 }
 
-/// Limit on the bytes that one pass copies in gets that complete within their calls; the last piece may exceed it. The
-/// peer's outbox is locked meanwhile.
+/// Limit on the bytes that one pass copies in gets that complete within their calls, because the outbox is locked
+/// meanwhile. The last piece may exceed it.
 const GET_BYTES_PER_PASS: usize = 1 << 20;
 
 impl Engine {
-    /// Fetches the body of an accepted rendezvous message: the device gets it, or a CTS requests it.
     pub(crate) fn receive_rendezvous(&self, rts: &MatchedRts<'_>, mut target: Target, completer: Completer) {
         let MatchedRts { channel, from, message, op: sender_op, key } = *rts;
         let peer = self.peer(from).ok();
@@ -241,7 +240,7 @@ impl Engine {
         self.get_piece_done(&channel, from, op, None);
     }
 
-    /// Ends a piece of a get, with its length in `landed`, or the posting of pieces, with 0; `None` is a failure.
+    /// Ends a piece of a get, which has `landed` bytes, or the posting of pieces, with 0; `None` means a failure.
     pub(crate) fn get_piece_done(
         &self,
         channel: &Arc<Channel>,
@@ -271,7 +270,8 @@ impl Engine {
     }
 }
 
-/// Returns whether a device can move `memory` by an operation with limits `sizes`. `ZeroCopy` ignores the minimum.
+/// Returns whether a device can move `memory` by an operation with limits `sizes`, and whether that pays. `ZeroCopy`
+/// ignores the minimum.
 pub(super) fn can_move(
     device: &dyn Device,
     sizes: Option<SizeRange>,
@@ -286,8 +286,8 @@ pub(super) fn can_move(
 /// Longest body that gets a bounce buffer without `Buffered`. Above it, the memory costs more than a registration.
 const MAX_BOUNCE: usize = 16 << 20;
 
-/// Returns whether a body of up to `MAX_BOUNCE` bytes should go through a bounce buffer to a device that registers
-/// memory: the device does not support the layout, or (with `Auto`) a copy is faster than a registration for this body.
+/// Returns whether a body of up to `MAX_BOUNCE` bytes should use a bounce buffer, for a device that registers memory:
+/// the device does not support the layout, or, with `Auto`, a copy is faster than a registration.
 pub(super) fn needs_bounce(
     device: &dyn Device,
     memory: &MemoryDesc,

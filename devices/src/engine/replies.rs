@@ -1,4 +1,4 @@
-//! Sends replies to the frames of a peer (CTS, FIN and NACK), and credit frames.
+//! Sends replies to the frames of a peer (CTS, FIN and NACK), and accounts for credit and replies.
 
 use std::sync::atomic::Ordering;
 
@@ -46,7 +46,7 @@ impl Engine {
         head.hash.set(context);
         head.op.set(op);
         head.extra.set(announced);
-        // A NACK may arrive before the report of the death that caused it, so it names the dead rank.
+        // A NACK may arrive before the report of the death that caused it, so it names the first dead rank.
         head.count.set(self.first_death().map_or(0, |(rank, _)| u64::from(rank) + 1));
         let mut out = peer.outbox();
         if announced != 0 {
@@ -79,8 +79,8 @@ impl Engine {
         }
     }
 
-    /// Recalls the credit above the initial one from a peer that was granted nothing for some time. When that peer has
-    /// replied, the credit of `needy` can grow.
+    /// Recalls the credit above the initial one from a peer that was granted nothing for some time, if there is one.
+    /// When that peer has returned credit, the credit of `needy` can grow.
     #[cold]
     fn recall_credit(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
@@ -93,8 +93,8 @@ impl Engine {
         }
     }
 
-    /// Returns up to `asked` bytes of unused credit to a peer that has recalled it. Returns `None` if an earlier reply
-    /// is still queued: the peer has not waited for it, and unsent replies could accumulate without limit.
+    /// Returns up to `asked` bytes of unused credit to a peer that has recalled it. The result is `None` if the frame
+    /// of an earlier return is still queued: the peer has not waited for it, and unsent frames could accumulate.
     pub(super) fn return_credit(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
         if out.wireup == Wireup::Connected && !out.is_closed {
@@ -111,7 +111,7 @@ impl Engine {
         Some(())
     }
 
-    /// Takes the credit that a peer returns; `None` if it exceeds the recall.
+    /// Takes the credit that a peer returns; `None` if it exceeds the recall, or if there is no recall.
     pub(super) fn credit_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.is_closed {
@@ -153,10 +153,7 @@ fn credit(kind: CreditKind, bytes: u64) -> Head {
     head
 }
 
-/// Counts a message to a peer, to which the peer must reply.
-///
-/// # Errors
-/// [`Fault::TooManyMessages`] if [`MAX_AWAITING_REPLY`] messages wait for a reply already.
+/// Counts a message to which the peer must reply; fails if [`MAX_AWAITING_REPLY`] messages wait for a reply already.
 pub(crate) fn expect_reply(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
     if out.replies_expected.saturating_sub(peer.replies_received.load(Ordering::Relaxed))
         >= MAX_AWAITING_REPLY

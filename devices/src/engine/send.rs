@@ -38,9 +38,9 @@ pub enum Mode {
 pub enum Coalesce {
     /// Before the call returns, because the caller waits for the send.
     No,
-    /// Soon: the caller might start more sends, and the device may coalesce their frames. The device sends them with
-    /// the next call that waits or makes progress, at [`Engine::flush_coalesced`], or after
-    /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY), whichever is first.
+    /// Soon: the caller might start more sends, and the device may delay the frame to coalesce it with theirs. The
+    /// delay ends when a thread of the rank makes progress, at [`Engine::flush_coalesced`], or after
+    /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
     Allowed,
 }
 
@@ -57,7 +57,7 @@ pub enum Sent {
 
 impl Engine {
     /// Starts a message to member `dest` of a channel, as [`send`](Self::send) does, but takes the source only if the
-    /// send is still pending on return or needs the slow path.
+    /// message needs the slow path. A send that is pending on return has taken it.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -232,7 +232,6 @@ impl Engine {
         out.next_seq = seq + 1;
     }
 
-    /// Sends the RTS of a message whose body the receiver gets or requests.
     fn send_rts(
         &self,
         channel: &Channel,
@@ -258,7 +257,8 @@ impl Engine {
         kill_point(KillPoint::RtsSent, self.site.rank);
     }
 
-    /// Packs a message into a bounce buffer if its data path or its layout requires that, or if that is faster.
+    /// Packs a message into a bounce buffer if its data path is `Buffered`, or if [`needs_bounce`](Self::needs_bounce)
+    /// advises that and the limit of such buffers allows it.
     #[inline]
     fn apply_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
         match source.path().unwrap_or(self.path) {
@@ -304,8 +304,8 @@ impl Engine {
             .is_some_and(|(device, memory)| can_move(device, device.caps().get, &memory, DataPath::ZeroCopy))
     }
 
-    /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers it so
-    /// that the receiver can get it, if the device can and it pays. Returns the key for the RTS.
+    /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers it for
+    /// a get by the receiver, if [`can_move`] allows that. Returns the registration, and the key for the RTS.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let (device, memory) = self.device_of(peer).zip(source.memory())?;
         if let Some(keep) = source.keep_alive() {
@@ -321,7 +321,8 @@ impl Engine {
             return None;
         }
         // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
-        // the receiver has replied that it is done, or the device has reported that the receiver cannot access them.
+        // the receiver has replied that it needs no key, the device has reported that the receiver cannot access them,
+        // or the devices were dropped.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { device.register(&memory, source.region(), Access::READ) }.ok()?;
         let key = device.pack_key(&registration, 0, memory.bytes())?;

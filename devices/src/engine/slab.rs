@@ -1,4 +1,4 @@
-//! Values with numbers that peers and devices send back. A number is valid again only after 2^32 uses of its slot.
+//! Values with numbers that peers and devices send back. A number is valid again only after 2^32 - 1 uses of its slot.
 
 /// A table of values; a number consists of the index of a slot and the slot's generation.
 #[derive(Debug)]
@@ -50,7 +50,6 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Returns the number of the first value for which `which` returns true.
     pub(crate) fn find(&self, which: impl Fn(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&which))?;
         Some(number(self.slots[index].generation, index))

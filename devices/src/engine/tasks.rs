@@ -1,10 +1,9 @@
-//! Tasks: operations of several steps that threads poll while they make progress, even if no thread waits for them.
-//! Non-blocking collectives are tasks.
+//! Tasks: operations of several steps, such as non-blocking collectives, that threads poll while they make progress,
+//! even if no thread waits for them.
 //!
 //! A waiting thread polls the tasks after something has moved and before it sleeps, a testing thread in each test. It
 //! releases the progress lock first, because a step can take long or call a user's function, which can wait for
-//! messages. Afterwards the thread checks its own condition again. While such a function waits or tests, its thread
-//! polls the other tasks. Such polls can nest up to the depth [`MAX_NESTING`].
+//! messages. While such a function waits or tests, its thread polls the other tasks, up to the depth [`MAX_NESTING`].
 
 mod poll_state;
 
@@ -19,7 +18,7 @@ use super::channel::Channel;
 use super::{Engine, lock};
 use crate::deferred_drop;
 
-/// Maximum number of nested polls of one thread, because its stack is limited.
+/// The depth of nested polls from which on `poll_tasks` has no effect, because the stack of a thread is limited.
 const MAX_NESTING: u32 = 16;
 
 thread_local! {
@@ -45,7 +44,7 @@ impl Drop for NestingGuard {
 pub trait ProgressTask: fmt::Debug + Send + Sync {
     /// Advances as far as possible without blocking; returns whether the task is complete.
     ///
-    /// One thread at a time calls it, without a lock of the engine. It is not called again after it has returned
+    /// One thread at a time calls it, and holds no lock of the engine. It is not called again after it has returned
     /// true. It must not panic.
     fn poll(&self) -> bool;
 }
@@ -95,7 +94,7 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
-    /// Returns whether this rank has stopped taking part in the job.
+    /// Returns whether this rank is leaving the job and has completed its tasks, or has failed all its operations.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -124,7 +123,7 @@ impl Engine {
         list.retain(|other| !Arc::ptr_eq(other, task));
         self.tasks.count.store(list.len(), Ordering::Relaxed);
         drop(list);
-        // The completion arrives in no frame, so wake the waiting threads.
+        // No frame announces the completion, so wake the waiting threads.
         self.wake_all();
     }
 }

@@ -33,8 +33,8 @@ impl Engine {
         trace.close()
     }
 
-    /// Records the waits that are not over as slices that end now, with the argument `open`, and writes the trace. For
-    /// a rank that will be terminated; a wait that ends later is recorded again.
+    /// Records the waits that have slept or parked and are not over, as slices that end now, with the argument `open`,
+    /// and writes the trace. For a rank that will be terminated; a wait that ends later is recorded again.
     pub fn trace_open_waits(&self) {
         let Some(trace) = &self.trace else { return };
         for waiting in self.waits() {
@@ -62,7 +62,7 @@ impl Engine {
         trace.slice(begun, name, "wait", &args);
     }
 
-    /// Posts a frame by calling `post`, and records it. The flow of a message begins at its first frame.
+    /// Posts a frame by calling `post`, and records it if it is the first frame of a message.
     #[inline]
     pub(super) fn post_traced(
         &self,
@@ -98,7 +98,6 @@ impl Engine {
         trace.slice_with_flow(begun, name, flow, &args);
     }
 
-    /// Records a piece of a body that was posted to a device, or that the device has begun to get.
     #[cold]
     pub(super) fn trace_piece(
         &self,
@@ -117,7 +116,6 @@ impl Engine {
         trace.slice(begun, ["", name], "piece", &args);
     }
 
-    /// Counts `bytes` bytes that were newly registered with the device of a peer, if there are any.
     pub(super) fn note_registered(&self, out: &mut Outbox, bytes: usize) {
         if bytes == 0 {
             return;
@@ -129,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Records that the body of a rendezvous message has landed or is viewed, which ends its flow.
+    /// Ends the flow of a rendezvous message whose body has landed or is viewed, if its RTS was recorded.
     pub(super) fn trace_received(
         &self,
         channel: &Channel,
@@ -146,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Records that a rendezvous message is refused, which ends its flow, if its RTS was recorded.
+    /// Ends the flow of a rendezvous message that is refused, if its RTS was recorded.
     pub(super) fn trace_refused(&self, from: PeerId, context: u64, sender_op: u64) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();

@@ -1,4 +1,4 @@
-//! Counters of a rank's traffic. On the short path, an update is one addition under a lock that is held anyway.
+//! Counters of a rank's traffic. On the short path, they are updated under locks that are held anyway.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -43,7 +43,7 @@ impl fmt::Display for Count {
 pub struct Traffic {
     /// Messages sent eagerly, copied through the device.
     pub eager: Count,
-    /// Rendezvous messages: the receiver gets the body or requests it.
+    /// Messages sent by the rendezvous protocol: the receiver gets the body, requests it, or views it.
     pub rendezvous: Count,
     /// Bodies, or pieces of them, that the device moves by itself: gets, zero-copy sends, and views in place.
     pub zero_copy: Count,
@@ -67,7 +67,7 @@ impl AddAssign for Traffic {
 /// Traffic within the rank: a part of [`Stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LocalTraffic {
-    /// Messages of the rank to itself, one copy each. A second copy, out of a buffer, counts as `unexpected`.
+    /// Messages of the rank to itself; each counts as one copy. A second copy, out of a buffer, counts as `unexpected`.
     pub to_self: Count,
     /// Bodies of unexpected messages that were copied out of their buffers.
     pub unexpected: Count,

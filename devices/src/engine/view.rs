@@ -16,7 +16,6 @@ use crate::message::Envelope;
 /// this rank has left.
 pub struct ViewedMessage {
     message: Envelope,
-    /// Taken in `drop`.
     view: Option<View>,
     engine: Weak<Engine>,
     channel: Arc<Channel>,
@@ -30,7 +29,7 @@ impl ViewedMessage {
         &self.message
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the message.
     pub fn bytes(&self) -> &[u8] {
         self.view.as_ref().map_or(&[], View::bytes)
     }
@@ -89,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Completes the sends that count as received. This rank leaves, and the devices keep the viewed memory.
+    /// Completes the sends that count as received, when this rank leaves. The devices keep the viewed memory.
     pub(super) fn complete_received_sends(&self) {
         for channel in self.all_channels() {
             let received = channel.ops().take_sends(|op| self.is_received_send(op));

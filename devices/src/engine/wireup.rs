@@ -1,9 +1,9 @@
-//! Wireup: the engine requests the cards of a peer, connects, and then sends the messages that were queued.
+//! Wireup: requests the cards of a peer, connects, and then sends the messages that were queued.
 //!
 //! ```text
 //!   Requested ── its cards come, a device connects ──► Connected
-//!     ▲   └─ the cards are invalid, or no device reaches it ──► Unreachable
-//!     └───────── the next message or reply requests them again ─────┘
+//!     ▲   └─ no valid cards, or no device can connect ──────► Unreachable
+//!     └───────── the next message or reply requests them again ──┘
 //! ```
 //! A peer that is owed a reply and cannot be reached is reported dead; otherwise both might wait for ever.
 //!
@@ -28,7 +28,7 @@ use crate::liveness::Exit;
 use crate::message::{Envelope, Source};
 use crate::site::Callback;
 
-/// Publishes a rank's cards, and requests those of a peer when the rank first sends to it.
+/// Publishes a rank's cards, and requests those of its peers.
 pub trait CardExchange: Send + Sync + fmt::Debug {
     /// Publishes this rank's cards: the name and address of each of its devices.
     ///
@@ -76,7 +76,6 @@ impl Engine {
         self.process_cards();
     }
 
-    /// Requests the cards of a peer, which the next pass of progress processes.
     fn request(&self, id: PeerId) {
         let (replies, bell) = (Arc::clone(&self.received_cards), Arc::clone(&self.site.bell));
         let then = move |cards| {
@@ -84,7 +83,7 @@ impl Engine {
             bell.ring();
         };
         self.cards.request(id.0, Box::new(then));
-        // Its exit might have been applied before the peer was created.
+        // The exit of the peer might have been applied before.
         self.recheck_peer(id);
     }
 
@@ -100,8 +99,8 @@ impl Engine {
         was_unreachable
     }
 
-    /// Connects to the peers whose cards have arrived, and sends their deferred messages. Returns the number of frames
-    /// sent.
+    /// Connects to the peers whose cards have arrived, and sends their deferred messages. Returns the number of queued
+    /// frames and pieces that were posted.
     pub(super) fn process_cards(&self) -> usize {
         let replies = std::mem::take(&mut *lock(&self.received_cards));
         replies.into_iter().map(|(id, cards)| self.process_card(id, cards)).sum()
@@ -160,7 +159,7 @@ impl Engine {
         Ok((index, endpoint))
     }
 
-    /// Gives a peer its endpoint, and queues the messages that waited for it.
+    /// Gives a peer its endpoint, and posts or queues the messages that waited for it.
     fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, endpoint: Box<dyn Endpoint>) {
         // Set once: each request has one reply, and a connected peer is not requested again.
         let _ = peer.device.set(device);
@@ -180,10 +179,7 @@ impl Engine {
         }
     }
 
-    /// Queues a message until its peer is connected.
-    ///
-    /// # Errors
-    /// [`Fault::TooManyMessages`] if the queue holds [`MAX_AWAITING_REPLY`] messages.
+    /// Queues a message until its peer is connected; fails if [`MAX_AWAITING_REPLY`] messages are queued already.
     #[cold]
     pub(super) fn defer_send(
         &self,
@@ -214,8 +210,8 @@ impl Engine {
         Ok(Started::Pending(completion))
     }
 
-    /// Wakes the holder of the progress lock to process cards, after something was queued for an unconnected peer. The
-    /// cards might have come just before.
+    /// Wakes the holder of the progress lock after something was queued for an unconnected peer: the cards might have
+    /// come just before.
     pub(super) fn wake_progress(&self) {
         self.site.bell.ring();
     }

@@ -4,7 +4,6 @@ use super::hello::FieldReader;
 use super::verbs::Route;
 use crate::device::Address;
 
-/// The version of the card format.
 const VERSION: u8 = 1;
 
 const ETHERNET: u8 = 1;
@@ -25,11 +24,11 @@ pub(super) struct IbvCard {
     pub(super) nonce: u64,
     /// The maximum length of a message in bytes.
     pub(super) slot: u32,
-    /// The number of receives that this rank posts for the frames of each peer.
+    /// The number of receives that its rank posts for the frames of each peer.
     pub(super) window: u16,
     /// The verbs code of the MTU.
     pub(super) mtu: u8,
-    /// The number of RDMA reads that each peer may have in progress from its memory.
+    /// The number of RDMA reads that each peer may have in progress from its rank's memory.
     pub(super) reads: u8,
 }
 

@@ -1,5 +1,5 @@
 //! Connection set-up: ranks exchange the numbers of their queue pairs in *hellos*: datagrams, which can get lost.
-//! README.md has the states and the pauses.
+//! README.md has the states.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -104,7 +104,6 @@ impl IbvConnManager {
         !self.pending.is_empty()
     }
 
-    /// Frees the slot of a hello that was sent.
     pub(super) fn sent(&mut self, at: u32) {
         self.free.push(at);
     }
@@ -146,7 +145,7 @@ impl IbvConnManager {
         lost
     }
 
-    /// Sends a hello with the state of this end. If no slot is free, this sends nothing: the hello will be repeated.
+    /// Sends a hello with the state of this end. If no slot is free, this sends nothing: hellos are repeated.
     fn send_hello(&mut self, shared: &IbvShared, connection: &QpConnection) -> Result<(), String> {
         let state = connection.state();
         let hello = Hello {

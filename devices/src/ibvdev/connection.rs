@@ -52,7 +52,7 @@ pub(super) struct RemoteQp {
 /// This end of a queue pair.
 #[derive(Debug)]
 pub(super) struct QpConnection {
-    // Destroyed first: after that the device does not access the memory below.
+    // Destroyed before the memory of the fields below.
     qp: Qp,
     pub(super) peer: PeerId,
     pub(super) card: IbvCard,
@@ -65,7 +65,7 @@ pub(super) struct QpConnection {
     completed_to: AtomicU64,
     /// The total number of receives that the peer's frames have used and that were posted again.
     reposted: AtomicU32,
-    /// The part of `reposted` that was returned to the peer as credit.
+    /// The value of `reposted` that was last reported to the peer, which gets credit for the difference.
     credit_returned: AtomicU32,
     /// The total number of receives that the peer has posted for this end.
     granted: AtomicU32,
@@ -193,8 +193,8 @@ impl QpConnection {
 
     /// Posts a frame with a body of `len` bytes, which `write` writes.
     ///
-    /// If no credit or work request is left and the sender has `more` frames, a short frame joins the batch. That is
-    /// sent later as one message: before the next frame that finds room, or by [`flush`](Self::flush).
+    /// If no credit or work request is left and the sender has `more` frames, a short frame joins the batch, which is
+    /// sent later as one message.
     #[inline]
     pub(super) fn post(
         &self,
@@ -231,7 +231,7 @@ impl QpConnection {
         Ok(left > 0 && self.has_request(sending))
     }
 
-    /// Returns whether a work request is available and one more remains after it.
+    /// Returns whether a work request is available in addition to one for [`is_drained`](Self::is_drained).
     fn has_request(&self, sending: &SendState) -> bool {
         sending.posted - self.completed_to.load(Ordering::Acquire) + 1 < self.sizes.sends as u64
     }
@@ -242,10 +242,10 @@ impl QpConnection {
 
     /// Returns the header of a message, and the value of `reposted` that it reports to the peer.
     fn header(&self, kind: IbvFrameKind, head: usize) -> ([u8; HEADER], u32) {
-        let taken = self.reposted.load(Ordering::Acquire);
+        let reposted = self.reposted.load(Ordering::Acquire);
         // The difference is at most `sizes.window`, a `u16`: the peer has no credit for more frames.
-        let returned = taken.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) as u16;
-        (IbvHeader { kind, head, returned }.to_bytes(), taken)
+        let returned = reposted.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) as u16;
+        (IbvHeader { kind, head, returned }.to_bytes(), reposted)
     }
 
     /// Posts a message. Requests a completion if the last `sizes.signal - 1` work requests have requested none.
@@ -265,14 +265,14 @@ impl QpConnection {
         Ok(())
     }
 
-    fn charge(&self, sending: &mut SendState, kind: IbvFrameKind, taken: u32) {
+    fn charge(&self, sending: &mut SendState, kind: IbvFrameKind, reposted: u32) {
         if kind != IbvFrameKind::Credit {
             sending.credit_used = sending.credit_used.wrapping_add(1);
         }
-        self.credit_returned.store(taken, Ordering::Relaxed);
+        self.credit_returned.store(reposted, Ordering::Relaxed);
     }
 
-    /// Posts one frame or a control message. The caller has checked that a slot and a work request are free.
+    /// Posts one frame or a control message. The caller has checked that a slot and a work request are available.
     #[inline]
     fn message(
         &self,
@@ -287,7 +287,7 @@ impl QpConnection {
         if head.len() > HEAD_MAX || whole > self.sizes.max_message {
             return Err(PostError::Unsupported);
         }
-        let (header, taken) = self.header(kind, head.len());
+        let (header, reposted) = self.header(kind, head.len());
         let mut inline = [MaybeUninit::uninit(); INLINE];
         let slot = sending.next_slot;
         let is_inline = whole <= self.qp.inline();
@@ -313,7 +313,7 @@ impl QpConnection {
             sending.used[slot] = sending.posted;
             sending.next_slot = (slot + 1) % sending.used.len();
         }
-        self.charge(sending, kind, taken);
+        self.charge(sending, kind, reposted);
         Ok(())
     }
 
@@ -353,13 +353,13 @@ impl QpConnection {
     /// due that a `Credit` message must return it.
     #[inline]
     pub(super) fn note_reposted(&self) -> bool {
-        let taken = self.reposted.load(Ordering::Relaxed).wrapping_add(1);
-        self.reposted.store(taken, Ordering::Release);
-        self.owes_credit(taken)
+        let reposted = self.reposted.load(Ordering::Relaxed).wrapping_add(1);
+        self.reposted.store(reposted, Ordering::Release);
+        self.owes_credit(reposted)
     }
 
-    fn owes_credit(&self, taken: u32) -> bool {
-        taken.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) >= (self.sizes.window / 2).into()
+    fn owes_credit(&self, reposted: u32) -> bool {
+        reposted.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) >= (self.sizes.window / 2).into()
     }
 
     #[inline]

@@ -1,5 +1,3 @@
-//! The endpoint of `ibvdev`.
-
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 

@@ -38,7 +38,6 @@ pub(super) enum IbvFrameKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct IbvHeader {
     pub(super) kind: IbvFrameKind,
-    /// The length of the head in bytes.
     pub(super) head: usize,
     pub(super) returned: u16,
 }
@@ -79,7 +78,6 @@ pub(super) struct BatchEntry {
 }
 
 impl BatchEntry {
-    /// Returns the length of the entry in bytes, with its prefix.
     #[inline]
     pub(super) fn len(self) -> usize {
         ENTRY + self.head + self.body

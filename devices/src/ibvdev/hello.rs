@@ -33,7 +33,6 @@ pub(super) struct Hello {
     pub(super) to: u32,
     pub(super) is_ready: bool,
     pub(super) wants_reply: bool,
-    /// The sender's card.
     pub(super) card: IbvCard,
     /// The number of the sender's queue pair for the addressee, and the sequence number of the first packet on it.
     pub(super) qpn: u32,
@@ -96,7 +95,7 @@ fn proof(key: &JobKey, nonce: u64, signed: &[u8]) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-/// Reads fields of fixed length from the front of a slice.
+/// Reads fields of fixed length, one after the other.
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl FieldReader<'_> {

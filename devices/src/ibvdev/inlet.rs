@@ -1,4 +1,4 @@
-//! The inlet of `ibvdev`: it processes the completions of all peers.
+//! The inlet of `ibvdev`, which processes the completions of all peers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct IbvInlet {
     connections: HashMap<u32, InletConnection, foldhash::fast::FixedState>,
     /// The chunks of the receive pool that this inlet has seen, by their number.
     chunks: Vec<Arc<Slots>>,
-    /// Slots to post again, each with the number of the queue pair that gets credit for it, if one does.
+    /// Slots to post again, each with the number of the queue pair whose peer gets credit for it, if any.
     freed: Vec<(RecvSge, Option<u32>)>,
     completions: Box<[Wc; BATCH]>,
     ended: Vec<(OpToken, bool)>,
@@ -51,7 +51,6 @@ impl IbvInlet {
         }
     }
 
-    /// Processes the work of other threads: new connections, and operations whose memory is quiesced.
     #[cold]
     fn drain_queue(&mut self, sink: &mut dyn Sink) -> usize {
         let inlet_queue = self.shared.take_inlet_work();
@@ -117,7 +116,7 @@ impl IbvInlet {
         }
     }
 
-    /// Takes over chunks of the receive pool up to number `chunk`. Returns false if the pool has no such chunk.
+    /// Adds the chunks of the receive pool up to number `chunk`. Returns false if the pool has no such chunk.
     #[cold]
     fn load_chunks(&mut self, chunk: u32) -> bool {
         while self.chunks.len() <= chunk as usize {

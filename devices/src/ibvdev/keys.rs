@@ -19,7 +19,7 @@ use crate::sys;
 /// The error number for memory that cannot be locked because of the limit.
 const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
 
-/// Registers memory at the device, and reuses the registrations of pool regions.
+/// Registers memory with the device, and reuses the registrations of pool regions.
 #[derive(Debug)]
 pub(super) struct Registrar {
     domain: Arc<ProtectionDomain>,
@@ -90,7 +90,7 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 impl Registrar {
     pub(super) fn new(domain: Arc<ProtectionDomain>, budget: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
-        // Regions identify the devices of all drivers by one number, and another driver might also count from 1.
+        // In a region, the numbers of all devices must differ, and another driver might also count from 1.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
         let regions = Mutex::default();
         Registrar {
@@ -164,27 +164,27 @@ impl Registrar {
             let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
             let (lkey, rkey) = (mr.lkey(), mr.rkey());
             registered = region.len;
-            let whole = Arc::new(RegionMr { mr: Mutex::new(Some((mr, locked))), lkey, rkey });
+            let region_mr = Arc::new(RegionMr { mr: Mutex::new(Some((mr, locked))), lkey, rkey });
             let mut regions = self.regions();
-            regions.retain(|whole| whole.strong_count() > 0);
-            regions.push(Arc::downgrade(&whole));
-            Ok(whole)
+            regions.retain(|region_mr| region_mr.strong_count() > 0);
+            regions.push(Arc::downgrade(&region_mr));
+            Ok(region_mr)
         })?;
-        let whole: &dyn std::any::Any = &*known;
+        let region_mr: &dyn std::any::Any = &*known;
         // Only this device uses the number, so the downcast succeeds.
         let RegionMr { lkey, rkey, .. } =
-            whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
+            region_mr.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
         let (lkey, rkey) = (*lkey, *rkey);
         Ok((lkey, rkey, MrHold::Region { _region: known }, registered))
     }
 }
 
 impl Drop for Registrar {
-    /// Releases the registrations that pool regions would otherwise keep until they are unmapped: a pool can live as
-    /// long as the process. If that fails, the region tries again before it is unmapped.
+    /// Releases the registrations that pool regions would otherwise keep until they are unmapped. If that fails, the
+    /// region tries again before it is unmapped.
     fn drop(&mut self) {
-        for whole in self.regions().drain(..).filter_map(|whole| whole.upgrade()) {
-            let _ = whole.deregister();
+        for region_mr in self.regions().drain(..).filter_map(|region_mr| region_mr.upgrade()) {
+            let _ = region_mr.deregister();
         }
     }
 }
@@ -194,7 +194,6 @@ pub(super) fn lkey(registration: &Registration) -> Option<u32> {
     registration.record::<MrRecord>().map(|record| record.lkey)
 }
 
-/// Returns the number by which the keys of a registration are revoked.
 pub(super) fn number(registration: &Registration) -> Option<u64> {
     registration.record::<MrRecord>().map(|record| record.number)
 }

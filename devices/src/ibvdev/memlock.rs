@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The counts of the devices of all ranks of this process, because the limit is per process.
 static PROCESS: Counts = Counts::new();
 
-/// The number of bytes in a page: the system counts whole pages as locked.
+/// The length of the shortest pages in bytes. The system counts whole pages as locked.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! `ibvdev`: ranks that communicate over InfiniBand or RoCE, through libibverbs.
 //!
-//! A pair of ranks shares one connection, with a queue pair at each end, made when either rank first sends. Frames are
-//! messages that the receiver's device writes to registered slots. The receiver reads the bodies of rendezvous messages
-//! from the sender's memory. README.md in this folder explains how a connection is established, which part owns which
-//! memory and until when, and how connections end.
+//! A pair of ranks shares one connection, with a queue pair at each end. Frames are messages that the receiver's device
+//! writes to registered slots. The receiver reads long bodies from the sender's memory. README.md in this folder
+//! explains how connections are established and end, and which part owns which memory until when.
 //!
 //! # Protection, and its limits
 //! * A process without the job's key cannot become a peer: a hello carries a proof, and is valid for one opening of
@@ -178,7 +177,7 @@ struct QueueSizes {
     max_message: usize,
     /// A message requests a completion if the `signal - 1` work requests before it have requested none.
     signal: u64,
-    /// Used receives are posted again when there is this number of them.
+    /// The number of used receives that are posted again together.
     repost_batch: usize,
 }
 
@@ -231,7 +230,6 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
     Ok((IbvDevice { shared, registrar, caps }, inlet))
 }
 
-/// The `ibvdev` device of one rank.
 #[derive(Debug)]
 struct IbvDevice {
     shared: Arc<IbvShared>,

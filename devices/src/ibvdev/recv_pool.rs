@@ -22,7 +22,7 @@ pub(super) struct RecvPool {
 #[derive(Debug, Default)]
 struct RecvChunks {
     all: Vec<Arc<Slots>>,
-    /// The number of slots that were posted for peers whose connections are closed by now.
+    /// The number of posted slots that were [released](RecvPool::release).
     spare: usize,
 }
 
@@ -44,11 +44,11 @@ impl RecvPool {
         &self.queue
     }
 
-    /// Posts `count` further slots, minus those that closed connections have left.
+    /// Posts `count` further slots, fewer by those that closed connections have released.
     pub(super) fn add(&self, count: usize) -> io::Result<()> {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        let spared = chunks.spare.min(count);
-        let lacking = count - spared;
+        let reused = chunks.spare.min(count);
+        let lacking = count - reused;
         if lacking > 0 {
             let slots = Arc::new(Slots::new(&self.domain, lacking, self.slot)?);
             let chunk = chunks.all.len() as u32;
@@ -62,7 +62,7 @@ impl RecvPool {
                 unsafe { self.queue.post(places) }?;
             }
         }
-        chunks.spare -= spared;
+        chunks.spare -= reused;
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use crate::sys;
 /// The number of retransmissions is not 7, because soft-RoCE takes 7 for infinity.
 const ACK_TIMEOUT: (u8, u8) = (15, 6);
 
-/// The time without a link after which all peers are lost. Sends to a peer that does not answer fail before that.
+/// The time without a link after which all peers are lost. Sends without an acknowledgement fail before that.
 const LINK_DOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// The number of work requests of a queue pair in addition to frames: reads, control messages, and reads of no bytes.
@@ -59,7 +59,6 @@ pub(super) struct IbvShared {
     failure: OnceLock<DeviceFailure>,
 }
 
-/// The reason why no peer is reachable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum DeviceFailure {
     /// The device has failed, and completes no further work request.
@@ -206,7 +205,7 @@ impl IbvShared {
         &self.selection.context
     }
 
-    /// Returns how many bytes the slots take when all peers are connected, plus a quarter of that for queues.
+    /// Returns the bytes of the slots when all peers are connected, plus a quarter of that as an estimate for queues.
     pub(super) fn slots(&self) -> usize {
         let QueueSizes { window, max_message, repost_batch, .. } = self.sizes;
         let peers = self.site.1.saturating_sub(1) as usize;
@@ -214,7 +213,6 @@ impl IbvShared {
         slots.saturating_mul(max_message).saturating_add(slots.saturating_mul(max_message) / 4)
     }
 
-    /// Returns the maximum length of one read in bytes.
     pub(super) fn longest_read(&self) -> usize {
         self.selection.port.max_message.min(1 << 30)
     }
@@ -263,14 +261,13 @@ impl IbvShared {
         qp.to_init(self.selection.port.number, self.selection.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), max_message)?;
         let mut psn = [0; 4];
-        // This does not fail: opening the device has needed random numbers, too.
+        // This does not fail: the opening of the device has obtained random numbers, too.
         sys::random(&mut psn);
         let psn = u32::from_le_bytes(psn) & 0xff_ffff;
         self.recv_pool.add(usize::from(window) + CONTROL_RECEIVES)?;
         Ok(QpConnection::new(qp, peer, *card, psn, self.sizes, (slots, Arc::clone(&self.recv_pool))))
     }
 
-    /// Connects this end of a queue pair.
     pub(super) fn connect(&self, connection: &QpConnection, remote: RemoteQp) -> Result<(), String> {
         let attrs = QpAttrs {
             mtu: self.card.mtu.min(connection.card.mtu),
@@ -314,13 +311,13 @@ impl IbvShared {
         std::mem::take(&mut inlet_queue)
     }
 
-    /// Returns the reason why no peer is reachable, or `None` if peers can be reachable.
+    /// Returns the reason why no peer is reachable, if there is one.
     #[inline]
     pub(super) fn failure(&self) -> Option<&DeviceFailure> {
         self.failure.get()
     }
 
-    /// Makes the inlet report all peers as lost.
+    /// Makes the inlet report all peers as lost, for the first failure that is recorded.
     pub(super) fn fail(&self, failure: DeviceFailure) {
         let _ = self.failure.set(failure);
         self.bell.ring();
@@ -333,15 +330,14 @@ impl IbvShared {
     /// If the port has no link, returns a text that says so, even if the device has not reported an event yet.
     pub(super) fn link_down_reason(&self) -> Option<String> {
         self.poll_device_events();
-        let has_lost = || self.context().port(self.selection.port.number).is_ok_and(|port| !port.is_active);
-        (self.link_down_since().is_some() || has_lost()).then(|| self.no_link())
+        let is_down = || self.context().port(self.selection.port.number).is_ok_and(|port| !port.is_active);
+        (self.link_down_since().is_some() || is_down()).then(|| self.no_link())
     }
 
     fn link_down_since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.link_down_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes the events of the device and its port.
     pub(super) fn poll_device_events(&self) {
         let port = self.selection.port.number;
         while let Some(event) = self.context().next_event() {
@@ -376,7 +372,7 @@ mod tests {
             ports: 1,
         };
         assert_eq!(queue_sizes(&limits, 1, &config).unwrap().window, 32);
-        let plan_of = |peers: usize| {
+        let window_of = |peers: usize| {
             let sizes = queue_sizes(&limits, peers, &config)?;
             let window = usize::from(sizes.window);
             let receives = peers * (window + CONTROL_RECEIVES) + sizes.repost_batch;
@@ -388,7 +384,7 @@ mod tests {
             assert!(sizes.repost_batch > 0 && sizes.signal > 0 && sizes.sends > window);
             Some(window)
         };
-        let windows: Vec<_> = [10, 100, 500, 900, 1000, 5000].into_iter().map(plan_of).collect();
+        let windows: Vec<_> = [10, 100, 500, 900, 1000, 5000].into_iter().map(window_of).collect();
         assert_eq!(windows[..2], [Some(32), Some(32)]);
         assert!(windows.is_sorted_by(|a, b| a >= b), "{windows:?}");
         assert_eq!(windows[4..], [None, None]);

@@ -67,7 +67,7 @@ impl Slots {
         SendSge::Registered(self.base(at), len as u32, self.mr.lkey())
     }
 
-    /// Returns the descriptor for receiving into a slot. Its completion carries `id`.
+    /// Returns the descriptor for receiving into a slot. The completion carries `id`.
     pub(super) fn recv_sge(&self, at: usize, id: u64) -> RecvSge {
         RecvSge {
             id,

@@ -97,7 +97,6 @@ fn ranks() -> Option<[Rank; 3]> {
     Some([first, open(1).unwrap(), open(2).unwrap()])
 }
 
-/// Polls all ranks until `done` returns true.
 fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool) {
     let limit = Instant::now() + LIVENESS;
     while !done(ranks) {
@@ -436,7 +435,7 @@ fn malformed_message_loses_its_sender() {
 }
 
 #[test]
-fn a_sleeping_rank_is_woken_by_a_frame() {
+fn frame_wakes_a_sleeping_rank() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
     let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
@@ -466,7 +465,7 @@ fn rank_of_another_byte_order_is_refused() {
 }
 
 #[test]
-fn missing_resources_are_refused_by_name() {
+fn error_names_the_parameter_of_a_missing_resource() {
     if ranks().is_none() {
         return;
     }

@@ -1,8 +1,8 @@
 //! A long queue: entries in order of arrival, and in hash bins, one for each search key.
 //!
-//! The entries are stored in slots. A slot belongs to several doubly linked lists, so that an entry is removed from all
-//! of them without a search: list 0 is the order of arrival, each other list is one kind of bins. A kind of bins is
-//! built at the first search that needs it. So a program that never cancels has no cost for the bins of operations.
+//! The entries are stored in slots with links, so that an entry is removed from all lists without a search. List 0 is
+//! the order of arrival. Each other list number is a kind of bins: the bins of one kind share one pair of links in each
+//! slot. A kind of bins is built at the first search that needs it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -55,7 +55,7 @@ struct Slot<T, const LISTS: usize> {
     entry: Option<T>,
     /// Increases in order of arrival.
     sequence: u64,
-    /// The links in each list; the free slots are linked by `next` of the first list.
+    /// The links in each list; the free slots are linked by `next` of list 0.
     links: [ListLinks; LISTS],
 }
 

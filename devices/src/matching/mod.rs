@@ -1,9 +1,9 @@
 //! Message matching: the two queues of a channel and MPI's ordering rules.
 //!
 //! A message matches the earliest posted receive that accepts its source and tag; a receive matches the earliest
-//! message that it accepts. Both queues are in order of arrival. A queue is first searched from its front. If searches
-//! go deep, entries are found by bins of source and tag. Receives with wildcards have bins of their own, and a search
-//! takes the earliest entry of all bins that match.
+//! message that it accepts. Both queues keep the order in which entries were added. A queue is first searched from its
+//! front. If searches go deep, entries are found by bins of source and tag. Receives with wildcards have bins of their
+//! own, and a search takes the earliest entry of all bins that match.
 
 mod bins;
 mod posted;
@@ -60,14 +60,13 @@ impl Pattern {
     }
 }
 
-/// The two queues of one channel.
 #[derive(Debug)]
 pub(crate) struct Matching {
     posted: Queue<Posted, { posted::LISTS }>,
     unexpected: Queue<Unexpected, { unexpected::LISTS }>,
     /// Whether this rank has begun to free the channel, so that no receive will be posted on it.
     is_closed: bool,
-    /// Counts of this channel's messages from this rank to itself, and of its unexpected messages.
+    /// Counts of this channel's messages from this rank to itself, and of bodies copied out of unexpected messages.
     pub(crate) local: LocalTraffic,
     counts: Arc<UnexpectedCounters>,
 }
@@ -115,7 +114,6 @@ impl Matching {
         Some(unexpected)
     }
 
-    /// Returns the earliest unexpected message that matches the pattern.
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<&Unexpected> {
         let mask = self.unexpected.mask();
         let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message, mask);
@@ -162,7 +160,7 @@ impl Matching {
         None
     }
 
-    /// Rejects later unexpected messages, and returns the queued ones.
+    /// Rejects later unexpected messages, and takes the queued ones.
     pub(crate) fn close(&mut self) -> Vec<Unexpected> {
         self.is_closed = true;
         self.drain_unexpected(|_| true)

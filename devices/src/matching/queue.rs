@@ -9,7 +9,7 @@ use super::bins::{BinEntry, BinKey, Bins};
 const SHALLOW: usize = 16;
 
 /// A list is moved into bins when deep searches have passed over more entries than this multiple of its length. By then
-/// the searches have taken about as long as building the bins will.
+/// the searches have cost about as much as building the bins will.
 const BIN_FACTOR: usize = 8;
 
 /// The ratio of capacity to length above which a queue with more than `LARGE` places releases memory.
@@ -104,7 +104,8 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         at
     }
 
-    /// Counts a deep search, and moves the list into bins if searches have taken long enough. A position stays valid.
+    /// Counts a deep search, and moves the list into bins if the searches have passed over enough entries. A position
+    /// in the list is also the slot in the bins.
     #[cold]
     fn note_deep(&mut self, passed: usize) {
         self.passed += passed;
@@ -130,7 +131,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         at
     }
 
-    /// Removes and returns the entry at a position that [`find`](Self::find) returned.
     #[inline]
     fn remove(&mut self, at: usize) -> Option<T> {
         if self.bins.is_some() {

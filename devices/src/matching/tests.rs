@@ -1,5 +1,5 @@
-//! Random posts, arrivals, probes and cancels on several channels. Each channel is compared with two plain lists that
-//! are always searched from the front, and long queues are checked for bins and released memory.
+//! Random actions on several channels, each of which is compared with two plain lists that are searched from the front.
+//! Long queues are checked for bins and released memory.
 
 use std::sync::Arc;
 
@@ -28,7 +28,6 @@ enum Action {
     Post(Choice, u8),
     /// Delivers this number of messages with descending tags.
     Arrive(Choice, u8),
-    /// Delivers a synchronous message of the rank to itself.
     SendToSelf(i32),
     Probe(Choice),
     /// Takes this number of unexpected messages, as a matched probe does.
@@ -48,7 +47,7 @@ struct Channel {
     mask: i32,
     posted: Vec<(Pattern, Arc<Completion>)>,
     early: Vec<(Envelope, Option<Arc<Completion>>)>,
-    /// All operations that were started, complete or not.
+    /// All operations that were ever queued.
     operations: Vec<Arc<Completion>>,
     sent: usize,
 }
@@ -238,7 +237,7 @@ proptest! {
 
 const ENTRIES: i32 = 3000;
 
-/// Receives by tag, by source and by both are matched in reverse order, then the others are cancelled in reverse order.
+/// The later half of the receives, by tag, by source and by both, is matched in reverse order, the others cancelled.
 #[test]
 fn long_queues_of_receives_are_binned_and_shrink_again() {
     let mut channel = Channel::new();
@@ -283,7 +282,7 @@ fn long_queues_of_messages_are_binned_and_shrink_again() {
 
 /// 100 of 20,000 messages stay queued, in bins, while the others are taken.
 #[test]
-#[cfg_attr(miri, ignore = "20,000 messages take hours")]
+#[cfg_attr(miri, ignore = "20,000 messages take too long")]
 fn binned_queue_releases_memory() {
     let mut channel = Channel::new();
     (0..20_000).for_each(|i| channel.act(&Action::Arrive(Choice { source: 0, tag: i }, 1)));
@@ -297,7 +296,6 @@ fn binned_queue_releases_memory() {
     (0..100).rev().for_each(|i| channel.act(&Action::Take(Choice { source: 0, tag: i }, 1)));
 }
 
-/// 3000 receives that are matched in the order of their posts are never moved into bins.
 #[test]
 fn receives_matched_in_order_are_not_binned() {
     let mut channel = Channel::new();

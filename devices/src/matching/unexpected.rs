@@ -1,4 +1,4 @@
-//! An unexpected message.
+//! The entries of the queue of unexpected messages.
 
 use mpj_pool::DefaultBlock;
 
@@ -13,11 +13,10 @@ pub(crate) struct Unexpected {
     pub(crate) message: Envelope,
     pub(crate) from: PeerId,
     pub(crate) body: UnexpectedBody,
-    /// The synchronous send at the sender that must be notified of the match.
+    /// The synchronous eager send at the sender that must be notified of the match.
     pub(crate) sync_op: Option<u64>,
 }
 
-/// The location of the body.
 #[derive(Debug)]
 pub(crate) enum UnexpectedBody {
     Empty,

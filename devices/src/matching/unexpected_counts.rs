@@ -38,7 +38,6 @@ impl UnexpectedCounters {
         self.write(1, queued);
     }
 
-    /// Records that `queued` messages are queued now.
     #[inline]
     pub(crate) fn note_len(&self, queued: usize) {
         self.write(0, queued);

@@ -11,7 +11,6 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 /// The limit on the total bytes of the bounce buffers that the engine uses implicitly for one rank.
 const MAX_BYTES: usize = 64 << 20;
 
-/// A pool block that holds a packed body.
 pub(crate) struct BounceBuffer {
     block: DefaultBlock,
     /// Dropped after the block.
@@ -19,7 +18,7 @@ pub(crate) struct BounceBuffer {
 }
 
 impl BounceBuffer {
-    /// Allocates a block for a body whose path requires one; `None` if the pool is out of memory.
+    /// Allocates a block without a limit; `None` if the pool is out of memory.
     pub(crate) fn alloc(bytes: usize) -> Option<Self> {
         mpj_pool::global().alloc(bytes).ok().map(|block| BounceBuffer { block, _share: None })
     }
@@ -51,8 +50,7 @@ pub(crate) struct BounceBuffers {
 }
 
 impl BounceBuffers {
-    /// Allocates a block for a body that is faster with one; `None` if the limit is reached or the pool is out of
-    /// memory.
+    /// Allocates a block that counts towards the limit; `None` if that is reached or the pool is out of memory.
     pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
         if bytes > MAX_BYTES - self.used.load(Ordering::Relaxed).min(MAX_BYTES) {
             return None;
@@ -67,7 +65,7 @@ impl BounceBuffers {
     }
 }
 
-/// The bytes of one buffer, counted towards the limit until it is dropped.
+/// The bytes of one buffer, which count towards the limit until this is dropped.
 struct BounceShare {
     used: Arc<AtomicUsize>,
     bytes: usize,

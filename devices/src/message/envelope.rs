@@ -21,7 +21,7 @@ pub struct Envelope {
 
 impl Envelope {
     /// Copies the envelope field by field. A copy of the whole would load larger pieces than were just stored, and the
-    /// processor delays such loads until all earlier stores have reached the cache.
+    /// processor delays such loads until the stores have reached the cache.
     #[inline]
     pub(crate) fn fields(&self) -> Envelope {
         let &Envelope { source, tag, code, signature: Signature { hash, count }, bytes } = self;
@@ -40,7 +40,8 @@ impl Envelope {
         Err(self.mismatch(datatype, self.bytes))
     }
 
-    /// Returns whether the message matches the beginning of `count` items of a type. They have at least its length.
+    /// Returns whether the message matches the beginning of `count` items of a type, which have at least its length. An
+    /// empty message matches every type, and packed bytes match every type.
     pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
         let (packed, wanted) = (Primitive::Packed, datatype.single_primitive());
         let same = || {

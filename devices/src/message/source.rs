@@ -73,7 +73,6 @@ impl Source {
         Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
     }
 
-    /// Returns the handle that keeps the memory alive, if the operation owns the memory.
     pub(crate) fn keep_alive(&self) -> Option<&KeepAlive> {
         self.keep.as_ref()
     }
@@ -84,7 +83,6 @@ impl Source {
         self.bytes
     }
 
-    /// Takes the message out, and leaves an empty one.
     #[inline]
     pub(crate) fn take(&mut self) -> Source {
         std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
@@ -105,7 +103,6 @@ impl Source {
         Envelope { source, tag, code, signature, bytes: self.bytes }
     }
 
-    /// Returns the message as one slice if it is contiguous.
     #[inline]
     pub(crate) fn contiguous(&self) -> Option<&[u8]> {
         if self.bytes == 0 {
@@ -124,7 +121,7 @@ impl Source {
         }
     }
 
-    /// Drops the source. A plain buffer of primitives, the usual case, has nothing to drop.
+    /// Drops the source; the common case in which there is nothing to do is checked inline.
     #[inline]
     pub(crate) fn drop_fast(self) {
         if self.buf.is_plain() && self.keep.is_none() {
@@ -142,7 +139,7 @@ impl Source {
         }
     }
 
-    /// Returns whether the message consists of short blocks whose lengths are not multiples of a cache line.
+    /// Returns whether the message consists of blocks of 32 to 511 bytes that are not a multiple of a cache line.
     fn has_short_blocks(&self) -> bool {
         self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
@@ -152,7 +149,7 @@ impl Source {
         unsafe { self.buf.region() }
     }
 
-    /// Writes the packed bytes from `position` on to `out` until it is full; returns their number.
+    /// Writes the packed bytes from `position` on to `out` until it is full or the message ends; returns their number.
     pub(crate) fn pack(&self, position: usize, out: &mut [MaybeUninit<u8>]) -> usize {
         if let Some(bytes) = self.contiguous() {
             let rest = bytes.get(position..).unwrap_or(&[]);
@@ -184,8 +181,7 @@ impl Source {
         MemoryDesc::of(&self.buf)
     }
 
-    /// Copies the items into other memory, as a message would. The bytes are initialised, but might not be valid values
-    /// of the target's type.
+    /// Copies the items into other memory, as a message would.
     ///
     /// # Errors
     /// The first `bool` or `char` of the target that is invalid. All invalid values are replaced, as after a message.

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::prefetch;
 
 const CACHE_LINE: usize = 64;
-/// The number of bytes to prefetch for an expected message. The hardware prefetches the bytes after them.
+/// The maximum number of bytes to prefetch for an expected message. The hardware prefetches the bytes after them.
 const PREFETCH_BYTES: usize = 4096;
 
 /// Memory to receive into.
@@ -109,8 +109,7 @@ impl Target {
         self.bytes
     }
 
-    /// Checks length and type of a message before any of it is written. If the path is `Buffered`, this then allocates
-    /// a bounce buffer.
+    /// Checks length and type of a message before any of it is written; then allocates the bounce buffer of `Buffered`.
     #[inline]
     pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
         let own = self.primitive().map_or(0, |p| p as u8);
@@ -141,7 +140,7 @@ impl Target {
         self.block = Some(Box::new(block));
     }
 
-    /// Returns how many bytes may be written: the length of the target, limited by the size of the block.
+    /// Returns how many bytes may be written: the length of the target, limited by the size of the bounce buffer.
     #[inline]
     fn capacity(&self) -> usize {
         self.block.as_ref().map_or(self.bytes, |block| block.capacity().min(self.bytes))
@@ -209,8 +208,7 @@ impl Target {
         unsafe { self.buf.region() }
     }
 
-    /// Prefetches the first cache lines of the memory. Otherwise the stores of the message could miss the cache, and
-    /// delay later stores.
+    /// Prefetches the first cache lines of plain memory, because stores that miss the cache delay later stores.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         if self.buf.is_plain() {
@@ -279,7 +277,6 @@ impl Target {
         }
     }
 
-    /// Validates the items after a copy into the memory, and drops the target.
     #[inline]
     pub(super) fn validate_copied(mut self) -> Result<(), InvalidValueError> {
         let valid = if self.buf.datatype().needs_validation() { self.check(self.landed) } else { Ok(()) };

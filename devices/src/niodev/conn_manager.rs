@@ -139,7 +139,7 @@ impl NioConnManager {
                 Ok(stream) => self.on_accept(stream),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.on_fd_exhausted(),
-                // The other end has closed the next connection in the queue.
+                // An error of the next connection in the queue: the other end might have closed it.
                 Err(_) => (),
             }
         }

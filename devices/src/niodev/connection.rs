@@ -29,7 +29,7 @@ pub(super) struct TcpConnection {
 #[derive(Debug)]
 struct Watch {
     token: Option<Token>,
-    /// Whether the endpoint waits for space to write.
+    /// Whether the poller reports space to write, too.
     write: bool,
 }
 
@@ -74,7 +74,7 @@ impl TcpConnection {
         watch.write = write;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
             let what = if write { Interest::Both } else { Interest::Read };
-            // If this fails, a sleeping rank wakes later, but it wakes.
+            // If this fails, a sleeping rank retries the write only when its sleep ends.
             let _ = self.poller.change(stream, token, what);
         }
     }
@@ -91,8 +91,8 @@ impl TcpConnection {
         out.write_out(self)
     }
 
-    /// Retries to write the remaining bytes; returns whether to retry again. If the flusher watches the connection
-    /// again, this returns false without a write.
+    /// Retries to write the remaining bytes, for the flusher; returns whether to retry again. If the connection is in
+    /// the flusher's list again, this returns false without a write.
     pub(super) fn retry_write(&self) -> bool {
         let mut out = self.out();
         !out.in_flusher && out.write_out(self)
@@ -127,16 +127,17 @@ impl TcpConnection {
 }
 
 impl Drop for TcpConnection {
-    /// Sends a goodbye, so that the peer does not report this rank as dead, unless the connection has ended abnormally.
+    /// Sends a goodbye, so that the peer does not report this rank as dead, unless the connection is closed, bytes
+    /// could not be sent, or the thread panics.
     fn drop(&mut self) {
         let Some(stream) = self.stream.get() else { return };
         if !self.is_closed() && !self.truncated.load(Ordering::Relaxed) && !std::thread::panicking() {
             let goodbye = NioHeader::bare(NioFrameKind::Goodbye).to_bytes();
-            // Best effort: the roster also informs the peer of this rank's exit.
+            // Best effort: the roster also reports this rank's exit to the peer.
             let _ = socket::send(stream, &goodbye);
         }
         socket::shut_writing(stream);
-        // Closing a socket with unread bytes resets the connection, and the peer would lose data that it has not read.
+        // Closing a socket with unread bytes resets the connection, and the peer could lose data that it has not read.
         let mut rest = [0u8; 4096];
         for _ in 0..1024 {
             match socket::recv(stream, &mut rest) {

@@ -1,7 +1,6 @@
 //! The attempts to connect to one peer, repeated until a connection is established or is proven to be impossible.
 //!
-//! The passage of time proves nothing: this rank or the peer may compute for minutes between two polls. Transient
-//! failures are therefore retried without limit, until the roster says that the peer has exited or died.
+//! Time proves nothing: either rank may compute for minutes between two polls. So transient failures have no limit.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,9 +27,9 @@ const LOST_TIE_PAUSE: Duration = Duration::from_millis(200);
 /// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum ConnectFailure {
-    /// Proves nothing: the connection broke before it was established, or another process is at the peer's address.
+    /// Any other reason, such as a connection that broke in the handshake, or another process at the peer's address.
     Transient,
-    /// This process, or the peer by its own proven statement, lacks a resource that a connection needs.
+    /// This process, or the peer according to its verdict after a valid proof, lacks a resource for a connection.
     NoResources(String),
     /// No process listens at the peer's address, or its host cannot be reached.
     NoListener(String),

@@ -1,5 +1,4 @@
-//! The endpoint. It sends a single frame at once and coalesces frames in quick succession, as README.md in this folder
-//! describes.
+//! The endpoint. README.md in this folder says which frames it coalesces.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ const COPY_MAX: usize = 4 << 10;
 /// Coalesced frames are written when they have this number of bytes together.
 pub(super) const COALESCE_MAX: usize = 16 << 10;
 
-/// If no frame is buffered, a frame that is posted this long after the previous one is sent at once.
+/// If no frame is buffered, and none was posted to an empty buffer for this time, a frame is sent at once.
 const BURST_GAP: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub(super) struct NioEndpoint {
     connection: Arc<TcpConnection>,
     /// Memory into which a body above [`COPY_MAX`] is packed, if it cannot be written from user memory.
     packed: Vec<u8>,
-    /// Whether the send buffer contains bytes, unless the flusher has written them since.
+    /// Whether the send buffer contained bytes after the last call. The flusher might have written them since.
     unflushed: bool,
     burst: Burst,
     /// Whether this end has requested an acknowledgement of all that was sent.
@@ -49,8 +48,8 @@ impl NioEndpoint {
         }
     }
 
-    /// Writes a frame together with all buffered ones. If the caller may post `more` frames and this one
-    /// [follows](Burst::follows) another, it might only be buffered.
+    /// Writes a frame after all buffered ones. Only buffers it if the socket is full, or if the caller may post `more`
+    /// frames and this one [follows](Burst::follows) another.
     #[inline]
     fn send(&mut self, head: &[u8], body: Body<'_>, more: bool) -> Result<(), PostError> {
         let NioEndpoint { shared, connection, packed, burst, .. } = self;
@@ -91,18 +90,18 @@ impl NioEndpoint {
     }
 }
 
-/// The last frames of [`post_more`](Endpoint::post_more), between which the rank has not polled.
+/// Consecutive frames of [`post_more`](Endpoint::post_more), between which the rank does not poll.
 #[derive(Debug)]
 struct Burst {
     /// The number of this rank's polls when the last frame was posted.
     polls: u32,
-    /// When the last frame was posted that did not join buffered frames of the burst.
+    /// When a frame was last posted that began the burst or found the send buffer empty.
     last: Instant,
 }
 
 impl Burst {
     /// Records a frame. Returns whether it can be coalesced: the rank has not polled since the previous frame, and
-    /// frames are still buffered (`has_buffered`) or the previous one was posted less than [`BURST_GAP`] ago.
+    /// frames are still buffered (`has_buffered`) or less than [`BURST_GAP`] has passed since `last`.
     #[inline]
     fn follows(&mut self, polls: u32, has_buffered: bool) -> bool {
         let is_first = std::mem::replace(&mut self.polls, polls) != polls;

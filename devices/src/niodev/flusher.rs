@@ -1,8 +1,8 @@
 //! A thread that writes coalesced and blocked frames while its rank computes.
 //!
-//! It sleeps unless frames are waiting, and writes at most once per [`MAX_COALESCE_DELAY`]. It watches a connection
-//! until its frames are written. If the socket has no space for them, the thread retries at least every
-//! [`RETRY_INTERVAL`]. A rank that waits or tests writes them sooner, when the poller reports space.
+//! It sleeps unless frames are waiting, and wakes to write at most once per [`MAX_COALESCE_DELAY`]. It watches a
+//! connection until its frames are written. If the socket has no space for them, the thread retries every
+//! [`RETRY_INTERVAL`], or sooner if other frames are coalesced. A rank that makes progress also writes them.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};

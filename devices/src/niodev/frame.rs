@@ -7,10 +7,8 @@
 
 use crate::device::HEAD_MAX;
 
-/// The length of the header, which precedes head and body.
 pub(super) const HEADER: usize = 16;
 
-/// The longest body of a frame.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
 /// The byte after the length of the head, which identifies this format and its version.

@@ -41,8 +41,8 @@ impl HalfOpen {
         Some(HalfOpen { stream, handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
-    /// Starts to connect. If the socket is connected already, this sends the hello at once. Otherwise the peer might
-    /// take the connection for a stranger's while this rank computes.
+    /// Starts to connect. If the socket is connected already, this also sends the hello, so that the peer does not
+    /// treat the connection as a stranger's while this rank computes.
     pub(super) fn connect(
         id: &Arc<Identity>,
         connector: Connector,
@@ -52,12 +52,13 @@ impl HalfOpen {
             let nonce = nonce()
                 .ok_or_else(|| ConnectFailure::NoResources("the host has no random numbers".into()))?;
             let (handshake, hello) = Handshake::connect(Arc::clone(id), connector.connection.peer.0, nonce);
-            let made = send_hello(&stream, &hello)?;
-            Ok((stream, handshake, hello, made))
+            let hello_sent = send_hello(&stream, &hello)?;
+            Ok((stream, handshake, hello, hello_sent))
         });
         match begun {
-            Ok((stream, handshake, hello, made)) => {
-                Ok(HalfOpen { stream, handshake, hello, role: Role::Connects(connector, made), seen: None })
+            Ok((stream, handshake, hello, hello_sent)) => {
+                let role = Role::Connects(connector, hello_sent);
+                Ok(HalfOpen { stream, handshake, hello, role, seen: None })
             }
             Err(failure) => Err((connector, failure)),
         }
@@ -89,9 +90,9 @@ impl HalfOpen {
 
     /// Performs one step of the handshake; `at` is the index in its poller token.
     pub(super) fn advance(&mut self, poller: &Poller, at: usize) -> Result<HandshakeStatus, ConnectFailure> {
-        if let Role::Connects(_, made @ false) = &mut self.role {
-            *made = send_hello(&self.stream, &self.hello)?;
-            if !*made {
+        if let Role::Connects(_, hello_sent @ false) = &mut self.role {
+            *hello_sent = send_hello(&self.stream, &self.hello)?;
+            if !*hello_sent {
                 return Ok(HandshakeStatus::Wait);
             }
             let change = poller.change(&self.stream, Token::HalfOpen(at), Interest::Read);
@@ -117,7 +118,7 @@ impl HalfOpen {
     }
 }
 
-/// Sends the hello if the socket is connected. Returns whether the socket is connected.
+/// Sends the hello if the socket is connected; returns whether it was sent.
 fn send_hello(stream: &OwnedFd, hello: &[u8]) -> Result<bool, ConnectFailure> {
     if !socket::is_connected(stream).map_err(ConnectFailure::to_connect)? {
         return Ok(false);

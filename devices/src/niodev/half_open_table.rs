@@ -91,7 +91,6 @@ impl HalfOpenTable {
         self.take(at)
     }
 
-    /// Counts a poll.
     pub(super) fn note_poll(&mut self) {
         self.polls += 1;
     }

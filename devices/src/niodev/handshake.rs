@@ -1,15 +1,7 @@
 //! The handshake in which two ranks prove to each other that they have the job's key, as a state machine without I/O.
 //!
-//! ```text
-//!  connects                                              accepts
-//!  HELLO      mark, version, job, from, to, nonce  ─────►
-//!            ◄─────  CHALLENGE  mark, version, nonce, proof of the accepting rank
-//!  PROOF      of the connecting rank              ─────►
-//!            ◄─────  VERDICT    GO, TAKEN or FULL: see [`Verdict`]
-//! ```
-//! A proof is an HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces. So
-//! it is valid only for one connection and one of its ends. It is compared in constant time. No frame of the engine is
-//! sent before the verdict.
+//! README.md in this folder shows the messages. A proof is an HMAC-SHA256 under the job's secret over the role, the
+//! version, the job, both ranks and both nonces. So it is valid only for one connection and one of its ends.
 
 use std::sync::Arc;
 
@@ -43,7 +35,7 @@ pub(super) struct Identity {
 /// The reason why the other side was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// It does not use this protocol, or uses another version.
+    /// It does not follow this protocol, or uses another version.
     Noise,
     /// It belongs to another job.
     Job,
@@ -131,12 +123,12 @@ impl Handshake {
         self.pair.0
     }
 
-    /// Returns the rank that the other side claims, after a valid hello and before its proof.
+    /// Returns the rank that the other side claims, once this side has received a valid hello.
     pub(super) fn claimed_rank(&self) -> Option<u32> {
         (self.awaits == Await::Proof).then_some(self.pair.0)
     }
 
-    /// Returns whether this side has sent its proof and waits for the verdict.
+    /// Returns whether this side connects and has checked the proof of the other side, so that the verdict comes next.
     pub(super) fn awaits_verdict(&self) -> bool {
         self.awaits == Await::Verdict
     }

@@ -15,8 +15,8 @@ use crate::sys::{Errno, OwnedFd};
 /// about as much.
 const DIRECT_READ_MAX: usize = 2;
 
-/// With up to [`DIRECT_READ_MAX`] connections, `epoll_wait` is called once in this number of passes. It then only
-/// serves new connections and endpoints that wait for socket space.
+/// With one to [`DIRECT_READ_MAX`] connections and no handshake with a rank in progress, `epoll_wait` is called once in
+/// this number of passes. It then only serves new connections and endpoints that wait for socket space.
 const PASSES_PER_EPOLL: u32 = 16;
 
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl NioInlet {
         self.readers.iter().flatten().map(|reader| reader.partial_capacity()).sum()
     }
 
-    /// Polls the sockets and handles the events; reads from connections if `read`. Returns the number of frames and of
-    /// connections that were established or lost.
+    /// Polls the sockets and handles the events; reads from connections if `read`. Returns 0 only if nothing arrived,
+    /// no connection was established or lost, and the poller has no more events.
     fn poll_sockets(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut events = std::mem::take(&mut self.events);
         let all = self.shared.poller.poll(&mut events);

@@ -1,19 +1,17 @@
 //! `niodev`: ranks that reach each other by TCP.
 //!
-//! README.md in this folder describes the data path, how a connection is established, the cost of strangers, how a peer
-//! is found to be lost, and which frames are coalesced.
+//! README.md in this folder describes the handshake, failed attempts, and which frames are coalesced.
 //!
 //! # What is protected, and what is not
 //! * A process without the job's key cannot become a peer: before the first frame of each connection, both ends prove
 //!   that they have the key. Unknown connections use a bounded number of descriptors.
-//! * All data from a peer is checked before it is used; invalid data ends only that peer's connection.
+//! * The inlet checks each frame header before it uses it. An invalid one ends only the connection to its sender.
 //! * Frames carry no proof of their own and are not encrypted. An attacker on the path between two hosts can read them,
-//!   and can take over an established connection even without the key. On the loopback of one host only that host's
-//!   root has this access.
+//!   and can take over an established connection even without the key. On the loopback of one host only privileged
+//!   processes have this access.
 //! * Only TCP's checksum protects the bytes against accidental corruption.
-//! * A connection whose other end vanishes without notice, as after a power failure or a cut cable, stays open: niodev
-//!   sends no keep-alive messages. Operations on it complete only if the connection ends. On one host the kernel always
-//!   reports the end.
+//! * If the other end of a connection vanishes without notice, as after a power failure or a cut cable, an idle
+//!   connection stays open, and one with unacknowledged data stays open for minutes. niodev sends no keep-alives.
 //!
 //! | file | contents |
 //! |---|---|
@@ -81,7 +79,7 @@ pub const NIO_EAGER_LIMIT: Number = Number {
     help: "bytes up to which niodev sends eagerly; longer messages use rendezvous",
 };
 
-/// The longest fragment of a rendezvous message on niodev, in bytes.
+/// The longest fragment of a rendezvous message on niodev, in bytes. A value below [`NIO_EAGER_LIMIT`] has no effect.
 pub const NIO_MAX_SEND_SIZE: Number = Number {
     name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,
@@ -132,7 +130,7 @@ unsafe impl Driver for NioDriver {
 }
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
-    // Each peer takes one or two descriptors: with the usual limit of 1,024, a large job would fail while it runs.
+    // Each peer takes one or two descriptors, so a large job would exceed the usual limit of 1,024.
     sys::raise_descriptor_limit();
     let host =
         address::listen_ip(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
@@ -206,7 +204,6 @@ impl NioShared {
     }
 }
 
-/// `niodev` of one rank.
 #[derive(Debug)]
 struct NioDevice {
     shared: Arc<NioShared>,
@@ -236,7 +233,6 @@ unsafe impl Device for NioDevice {
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let card = NioCard::of(at).ok_or_else(|| refuse(format!("invalid address {at:?}")))?;
-        // The peer makes the same check before it connects, so such a pair never has a connection.
         byte_order::check(peer, card.is_big_endian).map_err(refuse)?;
         let connection = self.shared.connection(peer.0);
         if !connection.is_connected_or_closed() {

@@ -5,7 +5,6 @@ use crate::sys::{BorrowedFd, Errno, Interest, OwnedFd, Poll, Readiness};
 /// The socket to which an event belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
-    /// The listening socket.
     Listener,
     /// A half-open connection, by its index in the table.
     HalfOpen(usize),

@@ -26,7 +26,7 @@ pub(super) enum CloseReason {
 #[derive(Debug)]
 pub(super) struct Reader {
     connection: Arc<TcpConnection>,
-    /// The beginning of a small frame, or of a head, whose rest has not arrived.
+    /// The beginning of a frame, up to the end of its head or of a short body, whose rest has not arrived.
     partial: Vec<u8>,
     body: Option<BodyProgress>,
     /// Whether the next body is probably long, as the last one was: see [`HEAD_READ`].

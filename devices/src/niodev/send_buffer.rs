@@ -11,7 +11,7 @@ use crate::sys::{Errno, OwnedFd, socket};
 /// While the socket is full, short frames are accepted until this number of bytes is buffered.
 pub(super) const SEND_BUFFER_MAX: usize = 64 << 10;
 
-/// The maximum number of parts of a frame that are written from user memory in one call.
+/// The maximum number of parts of a frame, its header and head counted as one, that are written in one call.
 pub(super) const PARTS: usize = 64;
 
 /// Frames that are coalesced, or for which the socket had no space.
@@ -22,7 +22,7 @@ pub(super) struct SendBuffer {
     written: usize,
     /// Whether the socket did not take all bytes of the last write.
     is_blocked: bool,
-    /// Whether the flusher watches the connection.
+    /// Whether the connection was given to the flusher, which has not flushed it since.
     pub(super) in_flusher: bool,
 }
 
@@ -95,7 +95,7 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Writes the buffered bytes; returns whether any remain.
+    /// Writes the buffered bytes, or discards them if the connection is closed; returns whether any remain.
     #[inline]
     pub(super) fn write_out(&mut self, connection: &TcpConnection) -> bool {
         while self.written < self.bytes.len() {

@@ -16,18 +16,14 @@ pub(crate) struct Consumer {
     reading: ReadState,
 }
 
-/// Handles the frames of a ring.
+/// Handles the frames of a ring, as a [`Sink`](crate::device::Sink) does.
 pub(crate) trait FrameHandler {
-    /// Handles a frame whose body is complete.
     fn frame(&mut self, head: &[u8], body: &[u8]);
 
-    /// Handles a head whose body of `len` bytes is still being written; returns where the body goes.
     fn begin(&mut self, head: &[u8], len: usize) -> Landing;
 
-    /// Handles the next bytes of a body that goes to [`Landing::Pieces`].
     fn piece(&mut self, bytes: &[u8]);
 
-    /// Handles the end of a body that was announced by `begin`.
     fn landed(&mut self);
 }
 
@@ -253,14 +249,17 @@ impl ReadState {
         rest: &[u8],
         handler: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
-        let body =
+        let wrong_lengths =
             || Malformed::LengthsForKind { kind: header.kind, head: header.head, length: header.length };
         let word = |at: usize| rest.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let written = match &self.streamed {
-            Some(_) if head.is_empty() && rest.len() == 4 => word(0).ok_or_else(body)?,
+            Some(_) if head.is_empty() && rest.len() == 4 => word(0).ok_or_else(wrong_lengths)?,
             None if rest.len() == 12 => {
-                let (index, len, written) =
-                    (word(0).ok_or_else(body)?, word(1).ok_or_else(body)?, word(2).ok_or_else(body)?);
+                let (index, len, written) = (
+                    word(0).ok_or_else(wrong_lengths)?,
+                    word(1).ok_or_else(wrong_lengths)?,
+                    word(2).ok_or_else(wrong_lengths)?,
+                );
                 // Check that a fragment can hold the body before the handler learns of it.
                 // SAFETY: no byte is read.
                 unsafe { self.fragments.received(index, 0) }?;
@@ -278,9 +277,11 @@ impl ReadState {
                 self.streamed = Some(StreamedFrame { index, len, taken: 0, to });
                 written
             }
-            _ => return Err(body()),
+            _ => return Err(wrong_lengths()),
         };
-        let Some(StreamedFrame { index, len, taken, to }) = &mut self.streamed else { return Err(body()) };
+        let Some(StreamedFrame { index, len, taken, to }) = &mut self.streamed else {
+            return Err(wrong_lengths());
+        };
         let missing = *len - *taken;
         if written == 0 || written > missing {
             return Err(Malformed::Order { kind: header.kind, missing: missing as usize });

@@ -16,9 +16,9 @@ const MAX_SPLIT: usize = 4 * INLINE;
 /// both ranks copy at the same time, and the receiver reads from the sender's cache.
 const STREAM_CHUNK: usize = 8 << 10;
 
-/// Most bytes of a body of short pieces that are assembled on the stack first. The receiver was the last to read the
-/// fragment, so its lines come from the receiver's cache. Stores of consecutive whole lines wait for them together;
-/// many short stores, of which some touch two lines, do not.
+/// Most bytes of short pieces that are assembled on the stack first. The receiver was the last to read the fragment, so
+/// its lines come from the receiver's cache. Stores of consecutive whole lines wait for them together; many short
+/// stores, of which some touch two lines, do not.
 const STACK_PACK: usize = STREAM_CHUNK;
 
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl<B: PeerNotifier> RingEndpoint<B> {
     }
 }
 
-/// Lets `write` fill `room`, through a buffer on the stack if that pays.
+/// Lets `write` fill `room`, through a buffer on the stack unless `room` is very short or longer than [`STACK_PACK`].
 #[inline]
 fn pack_via_stack(room: &mut [MaybeUninit<u8>], write: impl FnOnce(&mut [MaybeUninit<u8>])) {
     if room.len() <= INLINE || room.len() > STACK_PACK {

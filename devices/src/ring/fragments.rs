@@ -6,17 +6,14 @@
 //! does not poll must not stop the traffic of the others:
 //!
 //! * the last eighth of the fragments goes only to peers that hold none;
-//! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`endpoint`), which
-//!   each pair has for itself. This is slower, but depends on no other peer;
+//! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`endpoint`). This is
+//!   slower, but depends on no other peer;
 //! * if a peer holds fragments and gets no other, its frame waits for one of them, unless a few cells are enough for
 //!   the frame.
 //!
 //! # How fragments come back
-//! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring. All
-//! fragments of a peer come back when its receiving side is dropped and stores `receiver_closed`. A process that is
-//! killed does not store it. After [`peer_gone`](crate::device::Endpoint::peer_gone), the fragments therefore also come
-//! back once the peer's process has exited ([`ExitCheck`]). The report of a death is not enough: it may be false, and
-//! memory that a living peer reads must not be written. After `peer_gone` the peer's counts are not read any more.
+//! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring.
+//! `README.md` in this folder says when the fragments of a peer that exits come back.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,7 +29,7 @@ use crate::biased::{Bias, Mutex};
 use crate::sync::atomic::Ordering;
 
 /// Number of fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
-/// cache. At most half of the sender's fragments.
+/// cache. A pool of fewer than `2 * ROTATION` fragments uses half of them.
 const ROTATION: usize = 8;
 
 /// One fragment in `RESERVE` goes only to peers that hold none.

@@ -17,7 +17,7 @@ pub(crate) enum Malformed {
     LengthsForKind { kind: u8, head: u8, length: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
-    /// A body is longer than a fragment, a split body is empty, or none or all of a streamed body is already `written`.
+    /// A body is longer than a fragment, a split body is empty, or `written` is not a part of a streamed body.
     BodySize { len: u32, written: Option<u32>, fragment: usize },
     /// The cell does not continue the begun body, or no body was begun, or `StreamData` has 0 or too many bytes.
     Order { kind: u8, missing: usize },

@@ -43,12 +43,12 @@ pub(super) struct CellHeader {
     pub(super) head: u8,
     /// Bytes after the head.
     pub(super) length: u8,
-    /// A checksum of the fields above except `seq`, of the head, and of the numbers that the receiver acts on. A memory
-    /// error elsewhere in the job must not turn a frame into another valid one.
+    /// A checksum of the fields above except `seq`, of the head, and of the numbers that the receiver acts on. It
+    /// detects most frames that a memory error elsewhere in the job has changed.
     pub(super) check: u16,
 }
 
-/// One odd factor for each word of a cell, so that exchanging two words changes the checksum.
+/// One odd factor for each word of a head or of the numbers, so that the sum depends on the order of the words.
 const FACTORS: [u64; INLINE / 8] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -95,9 +95,9 @@ impl CellHeader {
     }
 }
 
-/// Returns the sum of the products of each word and its factor. A change of one word changes the upper 16 bits of its
-/// product, except in one case of 2^15. The products are independent of each other, so a long head takes hardly longer
-/// than a short one.
+/// Returns the sum of the products of each whole word and its factor, and of a product of the bytes that remain. Most
+/// changes of a word change the upper 16 bits of its product, which are the checksum. The products are independent of
+/// each other, so a long head takes hardly longer than a short one.
 #[inline]
 fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();

@@ -9,17 +9,12 @@
 //!  0          32      36      42        48            64 bits
 //!  │ seq      │ kind  │ head  │ length  │ checksum    │
 //!
-//!  long body: in fragment `index` of the sender's pool until the receiver returns it; split over cells if none is free
+//!  long body: in fragment `index` of the sender's pool until the receiver returns it, or split over cells
 //! ```
 //! The sender fills a cell and then stores the header word, whose `seq` is its position + 1 (release). A message of up
-//! to 56 bytes, head included, thus costs one cache line. The receiver stores its position in `consumed`, on a line of
-//! its own, once every quarter of the ring. The sender reads that line only when its own count shows too few free
-//! cells. The receiver counts in `returned` the fragments that it returns.
-//!
-//! A ring is in memory of this process (`smdev`) or in a segment that processes share (`shmdev`). Every value that a
-//! decision depends on is read once and then checked. A value that a correct peer never writes ends the connection to
-//! that peer, with a reason ([`Malformed`]). `README.md` in this folder explains how each side waits for the other
-//! without a lost wake-up.
+//! to 56 bytes, head included, thus costs one cache line. A value that a correct peer never writes ends the connection
+//! to that peer, with a reason ([`Malformed`]). `README.md` in this folder describes the other words of a ring, and how
+//! each side waits for the other without a lost wake-up.
 
 mod consumer;
 mod endpoint;

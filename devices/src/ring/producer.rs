@@ -9,8 +9,8 @@ use crate::copy;
 use crate::prefetch;
 use crate::sync::atomic::Ordering;
 
-/// How many cells ahead a cell's line is prefetched. Without the prefetch, every locked instruction after a send waits
-/// until the line has come from the receiver's core: a fifth of the time of a small message between far cores.
+/// How many cells ahead a cell's line is prefetched. Without the prefetch, a locked instruction after a send waits
+/// until the line has come from the receiver's core.
 const WRITE_AHEAD: u64 = 4;
 
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl Producer {
         self.position - self.consumed >= self.ring.cells()
     }
 
-    /// Returns whether there is a free cell. If not, the receiver wakes this rank when it frees one, provided that this
-    /// method is called again after a [heavy fence](crate::fence::heavy_fence).
+    /// Returns whether there is a free cell. If not, the receiver wakes this rank when it frees cells, provided that
+    /// this method is called again after a [heavy fence](crate::fence::heavy_fence).
     ///
     /// # Errors
     /// The receiver's count of consumed cells is impossible.
@@ -115,11 +115,11 @@ impl Producer {
         });
     }
 
-    /// Checks that no cell was set back since it was written: the receiver would take it for a cell that is not written
-    /// yet.
+    /// Checks that the sequence numbers of all cells are still those that were written. A receiver would treat a cell
+    /// with a smaller number as not written yet.
     ///
     /// # Errors
-    /// The first cell that was overwritten.
+    /// The first sequence number that was overwritten.
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         for position in self.position.saturating_sub(self.ring.cells())..self.position {
             let header = CellHeader::from_word(self.ring.cell(position).word.load(Ordering::Relaxed));

@@ -1,17 +1,9 @@
 //! The state word of an exported block.
 //!
-//! It holds the number of an export and a state:
-//!
-//! ```text
-//!  owner                                      receiver
-//!  exports:    0 ──► EXPORTED           ···►  views it:    EXPORTED ──► VIEWED ──► RETURNED
-//!                                             copies it:   EXPORTED ──► COPYING ──► EXPORTED
-//!  revokes:    EXPORTED ──► 0
-//!              COPYING ──► REVOKED      ···►  stops:       REVOKED ──► 0
-//! ```
-//! Each transition except the first is one compare and exchange. So if both sides change a word that is `EXPORTED` or
-//! `COPYING`, one of them fails. An owner that revokes a block knows whether its receiver still reads it. A receiver
-//! whose block was revoked during the copy knows that it has received nothing. `model.rs` checks the transitions.
+//! It holds the number of an export and a state; README.md in this folder has the table of states. Each transition,
+//! except when the owner exports the block or clears the word, is one compare and exchange. So if both sides change a
+//! word that is `EXPORTED` or `COPYING`, one of them fails. An owner that revokes a block knows whether its receiver
+//! still reads it. A receiver whose block was revoked during the copy knows that it has received nothing.
 
 use super::slot_ids::ID_END;
 use crate::sync::atomic::{AtomicU64, Ordering};

@@ -123,7 +123,7 @@ impl Drop for ShmExposure {
     }
 }
 
-/// Returns a checksum of the words. It is never 0, and different words very rarely have the same checksum.
+/// Returns a checksum of the words, which is never 0.
 fn sum(words: [u64; 5]) -> u64 {
     let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     words.into_iter().fold(1, mix) | 1
@@ -163,7 +163,8 @@ impl CmaKey {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PeerMemory {
     process: u32,
-    numbers: u64,
+    /// The address of the words of its [`ShmExposedTable`].
+    table: u64,
 }
 
 impl PeerMemory {
@@ -172,34 +173,34 @@ impl PeerMemory {
 
     /// Returns the access to the memory of this process.
     pub(super) fn own(exposed: &ShmExposedTable) -> Self {
-        PeerMemory { process: sys::own_pid(), numbers: exposed.address() }
+        PeerMemory { process: sys::own_pid(), table: exposed.address() }
     }
 
     pub(super) fn to_card(self) -> [u8; Self::CARD] {
         let mut card = [0; Self::CARD];
         card[..4].copy_from_slice(&self.process.to_le_bytes());
-        card[4..].copy_from_slice(&self.numbers.to_le_bytes());
+        card[4..].copy_from_slice(&self.table.to_le_bytes());
         card
     }
 
     pub(super) fn from_card(card: &[u8]) -> Option<Self> {
-        let (process, numbers) = card.split_first_chunk::<4>()?;
-        let numbers = u64::from_le_bytes(numbers.try_into().ok()?);
-        Some(PeerMemory { process: u32::from_le_bytes(*process), numbers })
+        let (process, table) = card.split_first_chunk::<4>()?;
+        let table = u64::from_le_bytes(table.try_into().ok()?);
+        Some(PeerMemory { process: u32::from_le_bytes(*process), table })
     }
 
     /// Returns whether the system lets this process read the memory of the other.
     pub(super) fn is_readable(&self) -> bool {
         let mut read = [0u64; 2];
         let to = read.as_mut_ptr();
-        let piece = |at: usize| RemoteIov { to: to.wrapping_add(at).cast(), from: self.numbers, len: 8 };
+        let piece = |at: usize| RemoteIov { to: to.wrapping_add(at).cast(), from: self.table, len: 8 };
         // SAFETY: each piece is a word of `read`.
         let copied = unsafe { sys::read_process(self.process, &[piece(0), piece(1)]) };
         copied == Ok(16)
     }
 
     fn slot_address(&self, number: u64) -> u64 {
-        self.numbers.wrapping_add(8 * slot_of(number) as u64)
+        self.table.wrapping_add(8 * slot_of(number) as u64)
     }
 
     fn word(&self, from: u64) -> Result<u64, sys::Errno> {
@@ -230,7 +231,7 @@ impl PeerMemory {
     /// Returns whether the other process may be writing to memory that this process has exposed under a number and
     /// revoked.
     pub(super) fn has_hazard(&self, number: u64, process: Option<&sys::Process>) -> bool {
-        match self.word(self.numbers.wrapping_add(8 * SLOTS as u64)) {
+        match self.word(self.table.wrapping_add(8 * SLOTS as u64)) {
             Ok(writing) => writing == number,
             // The table exists for as long as the rank writes. So the rank does not write any more, even if its process
             // id now belongs to another process.
@@ -240,7 +241,7 @@ impl PeerMemory {
     }
 
     /// Writes `len` bytes at address `from` of this process to address `to` of the other one. Returns `None` if not all
-    /// were written, for example because `from` is not mapped.
+    /// were written, for example because an address is not mapped.
     ///
     /// # Safety
     /// The other process expects them there.
@@ -262,12 +263,12 @@ impl PeerMemory {
     ) -> Result<OpStatus, PostError> {
         let CmaKey { number, address } = CmaKey::read(key)?;
         let from = address.checked_add(at).ok_or_else(|| CmaKey::garbage(key))?;
-        let mark = self.slot_address(number);
+        let slot = self.slot_address(number);
         let run = to.contiguous().ok_or(PostError::Unsupported)?;
         let mut found = 0u64;
         let pieces = [
             RemoteIov { to: run, from, len: to.len },
-            RemoteIov { to: (&raw mut found).cast(), from: mark, len: 8 },
+            RemoteIov { to: (&raw mut found).cast(), from: slot, len: 8 },
         ];
         // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `found`.
         match unsafe { sys::read_process(self.process, &pieces) } {
@@ -329,8 +330,7 @@ mod tests {
         let nowhere = CmaKey { number: SLOTS as u64, address: 8 }.pack().unwrap();
         assert_eq!(copy(peer_memory, &nowhere, 0, &mut to), Err(PostError::Unsupported));
         assert!(matches!(copy(peer_memory, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
-        for away in
-            [PeerMemory { process: u32::MAX, ..peer_memory }, PeerMemory { numbers: 8, ..peer_memory }]
+        for away in [PeerMemory { process: u32::MAX, ..peer_memory }, PeerMemory { table: 8, ..peer_memory }]
         {
             assert!(!away.is_readable());
             assert_eq!(copy(away, &nowhere, 0, &mut to), Err(PostError::Unsupported));

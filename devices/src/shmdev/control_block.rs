@@ -43,7 +43,7 @@ struct State(AtomicU32);
 struct ControlWords {
     state: State,
     is_claimed: AtomicU32,
-    /// Bytes of the card, once it is published.
+    /// The length of the card in bytes, or [`TOO_LONG`]; 0 before it is published.
     card_len: AtomicU32,
     /// The name of the socket that the rank sleeps on; 0 before it has opened the device.
     wakeup_name: AtomicU64,
@@ -82,7 +82,7 @@ impl fmt::Debug for ControlBlock {
     }
 }
 
-fn words(ranks: u32) -> usize {
+fn bitmap_words(ranks: u32) -> usize {
     ranks.div_ceil(u64::BITS) as usize
 }
 
@@ -91,27 +91,27 @@ fn bit_of(of: u32) -> (usize, u64) {
 }
 
 impl ControlBlock {
-    fn bits(ranks: u32) -> usize {
-        (words(ranks) * 8).next_multiple_of(LINE)
+    fn bitmap_bytes(ranks: u32) -> usize {
+        (bitmap_words(ranks) * 8).next_multiple_of(LINE)
     }
 
     /// Returns the size in bytes of a control block for `ranks` ranks.
     pub(super) fn bytes(ranks: u32) -> usize {
-        size_of::<ControlWords>() + 2 * Self::bits(ranks)
+        size_of::<ControlWords>() + 2 * Self::bitmap_bytes(ranks)
     }
 
     /// # Safety
     /// `base` is aligned to a line and points to [`bytes`](Self::bytes) bytes for which invariant 1 holds.
     pub(super) unsafe fn at(base: NonNull<u8>, ranks: u32, owner: Owner) -> Self {
-        let bits = |offset: usize| {
+        let bitmap = |offset: usize| {
             // SAFETY: the caller's promise: the bits are inside, one array after the other.
             let start = unsafe { base.add(size_of::<ControlWords>() + offset) };
-            NonNull::slice_from_raw_parts(start.cast::<AtomicU64>(), words(ranks))
+            NonNull::slice_from_raw_parts(start.cast::<AtomicU64>(), bitmap_words(ranks))
         };
         ControlBlock {
             words: base.cast(),
-            ready: bits(0),
-            card_waiters: bits(Self::bits(ranks)),
+            ready: bitmap(0),
+            card_waiters: bitmap(Self::bitmap_bytes(ranks)),
             _owner: owner,
         }
     }
@@ -125,7 +125,8 @@ impl ControlBlock {
         let card = std::array::from_fn(|_| AtomicU64::new(0));
         let control_words =
             ControlWords { state: State(state), is_claimed, card_len, wakeup_name: AtomicU64::new(0), card };
-        let memory = std::sync::Arc::new(Memory(control_words, zeros(words(ranks)), zeros(words(ranks))));
+        let count = bitmap_words(ranks);
+        let memory = std::sync::Arc::new(Memory(control_words, zeros(count), zeros(count)));
         let Memory(at, ready, card_waiters) = &*memory;
         let (at, ready, card_waiters) =
             (NonNull::from(at), NonNull::from(&**ready), NonNull::from(&**card_waiters));

@@ -21,10 +21,9 @@ use crate::device::{MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
 use crate::ring::{Ring, SharedCopy, Side};
 use crate::sync::{Mutex, lock};
 
+/// Bytes of the shortest copy with which the sender helps, and of a piece; most pieces that are claimed at once.
 const MIN_COOP: usize = 16 << 10;
-
 const PIECE: usize = 4 << 10;
-
 const MAX_CLAIM: u32 = 16;
 
 /// How often the receiver polls for the sender's pieces before it leaves the copy to be completed later.
@@ -43,8 +42,8 @@ pub(super) struct ShmCoopCopy {
     /// The memory of this rank's peers, by index.
     peers_memory: Mutex<Vec<Option<PeerMemory>>>,
     pending_writes: PendingWrites,
-    /// Whether senders are notified of copies, to help. That requires a core for each rank: otherwise a sender might be
-    /// descheduled in the middle of a piece while the receiver waits for it.
+    /// Whether senders are notified of copies, to help: whether there is a core for each rank. Otherwise a sender might
+    /// be descheduled in the middle of a piece while the receiver waits for it.
     wants_help: bool,
 }
 

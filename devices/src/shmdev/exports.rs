@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn falsely_reported_receiver_keeps_its_view() {
+    fn receiver_falsely_reported_dead_keeps_its_view() {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();

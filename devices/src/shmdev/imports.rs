@@ -59,7 +59,7 @@ struct BlockGuard {
     _holder: Arc<LocalRank>,
     index: u32,
     number: u64,
-    to: BlockUse,
+    block_use: BlockUse,
     is_returned: bool,
 }
 
@@ -68,7 +68,7 @@ impl BlockGuard {
     fn give_back(&mut self) -> bool {
         let at = self.segment.block_states(self.index).get(slot_of(self.number));
         !std::mem::replace(&mut self.is_returned, true)
-            && at.is_some_and(|at| BlockState::new(at, self.number).give_back(self.to))
+            && at.is_some_and(|at| BlockState::new(at, self.number).give_back(self.block_use))
     }
 }
 
@@ -89,7 +89,7 @@ impl PeerBlocks {
         key: &RemoteKey,
         at: u64,
         len: usize,
-        to: BlockUse,
+        block_use: BlockUse,
     ) -> Result<(NonNull<u8>, BlockGuard), PostError> {
         let garbage = || PostError::Broken(format!("it sent an invalid block key: {key:?}"));
         let BlockKey { number, offset } = BlockKey::unpack(key).ok_or_else(garbage)?;
@@ -99,11 +99,13 @@ impl PeerBlocks {
         let base =
             offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
         let word = self.segment.block_states(self.index).get(slot_of(number)).ok_or_else(garbage)?;
-        if !BlockState::new(word, number).acquire(to) {
+        if !BlockState::new(word, number).acquire(block_use) {
             return Err(PostError::Revoked);
         }
         let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.reader));
-        Ok((base, BlockGuard { segment, _holder: holder, index: self.index, number, to, is_returned: false }))
+        let guard =
+            BlockGuard { segment, _holder: holder, index: self.index, number, block_use, is_returned: false };
+        Ok((base, guard))
     }
 
     pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {

@@ -1,7 +1,4 @@
 //! The receiving side for all processes that have sent to this rank.
-//!
-//! With few senders a rank polls the rings of all of them. With more, it makes each sender set a bit when it writes
-//! (`control_block`), and normally polls only the rings whose bits are set.
 
 use std::sync::Arc;
 
@@ -40,7 +37,8 @@ struct IncomingRing {
 }
 
 impl IncomingRing {
-    /// Passes frames to the sink, and helps with a copy. Returns the number of cells read, and 1 if it has helped.
+    /// Passes frames to the sink, and helps with a copy. Returns the number of cells read, and 1 if it has written
+    /// pieces of a copy.
     #[inline]
     fn poll(&mut self, coop_copy: &ShmCoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
         let cells = self.receiver.drain(sink);

@@ -8,15 +8,14 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, Wakeup};
 
-/// Called with a rank's card when it is published, on any thread, or with `None` if the card must be obtained in
-/// another way. Dropped without a call if the card never comes.
+/// A callback of [`Segment::request_card`](super::Segment::request_card).
 pub(super) type CardCallback = Box<dyn FnOnce(Option<Vec<u8>>) + Send>;
 
 pub(super) struct LocalRank {
     pub(super) index: u32,
     pub(super) control_block: ControlBlock,
     wakeup: Wakeup,
-    /// Whether the rank has announced that it sleeps, and not since then that it is awake.
+    /// Whether the rank has announced a sleep, and has not disarmed it since.
     is_armed: AtomicBool,
     card_requests: Mutex<Vec<(u32, ControlBlock, CardCallback)>>,
     /// The length of `card_requests`.

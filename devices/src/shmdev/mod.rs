@@ -1,9 +1,9 @@
 //! `shmdev`: processes of one host, through one segment of shared memory.
 //!
-//! As in `smdev`, a short message is one cache line in the ring of the pair, and longer messages go through fragments,
-//! with two copies. If the system allows it, the kernel copies a contiguous message above the eager limit once; a
-//! sender that waits makes a part of this copy. `README.md` in this folder explains how two ranks connect, how much
-//! memory they need, and how long the two ways take.
+//! A short message is one cache line in the ring of the pair, and longer messages go through fragments, with two
+//! copies. If the system allows it, the kernel copies a contiguous message above the eager limit once; a sender that
+//! polls meanwhile makes a part of this copy. Blocks of a pool can be read in place. `README.md` in this folder
+//! explains these ways, and how two ranks connect.
 //!
 //! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere by its world rank.
 
@@ -96,7 +96,7 @@ pub const SHM_SINGLE_COPY_MIN: Number = Number {
     help: "bytes from which the kernel copies a message from one memory to the other; 0: above MPJ_SHM_EAGER_LIMIT",
 };
 
-/// Most bytes of one [`get`](Endpoint::get), during which the rank does nothing else.
+/// Most bytes of one [`get`](Endpoint::get), during which the calling thread does nothing else.
 const MAX_CMA_COPY: usize = 1 << 20;
 
 /// Returns the sizes of bodies that the kernel copies. By default these are the bodies above the eager limit.
@@ -186,7 +186,6 @@ impl ShmContext {
     }
 }
 
-/// `shmdev` of one rank.
 #[derive(Debug)]
 struct ShmDevice {
     context: ShmContext,

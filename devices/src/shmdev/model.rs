@@ -1,4 +1,4 @@
-//! Models of notification, sleep, card requests and exported blocks: every interleaving of two or three threads.
+//! Models of notification, sleep, card requests and exported blocks, with two or three threads.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};

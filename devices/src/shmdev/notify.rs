@@ -20,7 +20,6 @@ impl ShmNotifier {
         ShmNotifier { local_rank, control_block, light }
     }
 
-    /// Notifies the peer of a new ring.
     pub(super) fn announce_ring(&self) {
         if self.control_block.set_ready(self.local_rank.index, self.light) {
             self.local_rank.wake(&self.control_block);

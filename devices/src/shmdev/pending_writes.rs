@@ -1,5 +1,5 @@
-//! The copies in which the sender has claimed pieces ([`coop_copy`](super::coop_copy)) and not finished them. The
-//! receive buffer stays exposed until the copy ends, and the inlet reports the end.
+//! The copies whose receiver waits for the sender ([`coop_copy`](super::coop_copy)): the sender has claimed pieces and
+//! not finished them, or the words of the copy were overwritten. The receive buffer stays exposed until the copy ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};

@@ -1,22 +1,7 @@
 //! The segment of one job on one host: control blocks, ring locations, and each rank's part for rings and fragments.
 //!
-//! A rank is identified here by its index among the ranks of the host; no size depends on the number of ranks of the
-//! job.
-//!
-//! ```text
-//!  header page (of the storage)
-//!  SegmentLayout            64 B           read once and checked; afterwards only the copy is used
-//!  by rank:   ControlBlock  576 B + bits   by which the other ranks notify this one
-//!  by pair:   RingLocation  4 B            location of the ring from s to this rank, once there is one
-//!  by rank:   rings         64 B × lines   in which the rank makes its rings (`ring_alloc`)
-//!             fragments     32 KiB × fragments
-//!  by rank:   pool          by default at most 1 GiB: state words of exported blocks, and the blocks (`exports`)
-//! ```
-//! The launcher reserves the memory before the rings, to which any rank may write before the owner has opened the
-//! device. A rank reserves its own part when it opens the device. It is then the first to write there, so the memory is
-//! near its own processor. Its pool has memory only for the storages that it has made.
-//!
-//! All offsets except those of rings follow from the layout. The sender of a ring stores its location in one word. The
+//! A rank is identified here by its index among the ranks of the host. `README.md` in this folder shows the layout,
+//! from which all offsets follow except those of rings. The sender of a ring stores its location in one word. The
 //! receiver reads that word once and checks that the ring is among the lines of that sender.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -80,7 +65,8 @@ impl Segment {
     /// device.
     ///
     /// # Errors
-    /// There is not enough memory, or there are too many ranks.
+    /// The storage cannot be created, for example because the host has too little memory; or the layout is invalid, for
+    /// example because there are too many ranks.
     pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
         let layout = SegmentLayout::new(ranks, config);
         layout.check(ranks)?;
@@ -101,7 +87,7 @@ impl Segment {
     /// Attaches the segment of a descriptor.
     ///
     /// # Errors
-    /// The descriptor does not refer to a segment, or refers to that of another job.
+    /// The descriptor does not refer to a segment of this version for `ranks` ranks, or the segment cannot be mapped.
     ///
     /// # Safety
     /// As long as the segment or a value made from it (a device, a message) exists, the memory is written only through
@@ -132,7 +118,7 @@ impl Segment {
         Segment { layout, memory, local_ranks: Mutex::default(), cards: Mutex::default() }
     }
 
-    /// Returns the bytes of memory that a segment takes once all ranks have reserved their parts.
+    /// Returns the bytes of memory that a segment takes once all ranks have reserved their parts, without pools.
     pub fn needed(ranks: u32, config: &Config) -> usize {
         SegmentLayout::new(ranks, config).reserved()
     }
@@ -142,8 +128,7 @@ impl Segment {
         SegmentLayout::new(ranks, config).bytes()
     }
 
-    /// Returns the bytes of memory that this segment takes once all ranks have reserved their parts. The blocks of
-    /// pools need more.
+    /// Returns the bytes of memory that this segment takes once all ranks have reserved their parts, without pools.
     pub fn bytes(&self) -> usize {
         self.layout.reserved()
     }
@@ -276,8 +261,8 @@ impl Segment {
     }
 
     /// Requests the card of a rank that shares the memory, for the rank `requester` of this process; returns at once.
-    /// `then` is called when the card is published, on any thread, perhaps on this one before the method returns. It
-    /// gets `None` if the card must be obtained in another way. It is dropped if the card never comes.
+    /// `then` is called with the card when it is published, on any thread, perhaps before this method returns. It is
+    /// called with `None` if the card must be obtained in another way, and dropped if the card never comes.
     ///
     /// # Errors
     /// Returns `then` if there is no such rank, if the card must be obtained in another way, or if the card is not
@@ -314,8 +299,8 @@ impl Segment {
         Arc::new(unsafe { Ring::at(at, location.cells, Arc::clone(self) as _) })
     }
 
-    /// Stores the location of the ring from one rank to another, and returns the ring; returns `None` if there is one
-    /// already. The sender has allocated the lines.
+    /// Stores the location of the ring from one rank to another, and returns the ring. Returns `None` if the word held
+    /// a location before, which is lost. The sender has allocated the lines.
     pub(super) fn publish_ring(
         self: &Arc<Self>,
         from: u32,

@@ -1,4 +1,4 @@
-//! The layout of a job's segment: a few numbers in its first line determine every offset.
+//! The layout of a job's segment: a few numbers in its first line determine every offset except those of rings.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -15,6 +15,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x04");
 pub(super) const LINE: usize = 64;
 pub(super) const PAGE: usize = 4096;
 
+/// Bytes of a fragment.
 pub(super) const FRAGMENT: u32 = 32 << 10;
 
 /// The sizes that fragments may have in a segment of this version.
@@ -29,7 +30,7 @@ pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
 const TOTAL_FRAGMENTS: u32 = 1024;
 const MIN_FRAGMENTS: u32 = 4;
 
-/// Bytes of all ranks together for rings that are longer than the shortest, by default.
+/// Most bytes of all ranks together for rings that are longer than the shortest, by default.
 const LONG_RING_BYTES: usize = 4 << 20;
 
 /// MiB of the pools of all ranks together, by default. This is address space; memory is reserved when it is used.
@@ -51,6 +52,7 @@ pub(super) struct SegmentLayout {
     pub(super) ranks: u32,
     /// Fragments of each rank.
     pub(super) fragments: u32,
+    /// Bytes of a fragment.
     pub(super) fragment: u32,
     /// Lines of each rank for its rings.
     pub(super) lines: u32,

@@ -12,9 +12,9 @@ mod model;
 /// Bytes from which on the sender may help with a copy.
 pub(super) const MIN_COOP: usize = 16 << 10;
 
-/// Returns the bytes of a piece of a copy of `len` bytes. A longer piece moves the line of the shared counter less
-/// often; a shorter one makes the wait for the other's last piece shorter.
-fn piece_of(len: usize) -> usize {
+/// Returns the bytes of a piece of a copy of `len` bytes. With longer pieces, the cache line of the shared counter
+/// moves less often; with shorter ones, the wait for the other's last piece is shorter.
+fn piece_len(len: usize) -> usize {
     match len {
         _ if cfg!(loom) => 1,
         0..0x2_0000 => 8 << 10,
@@ -22,8 +22,8 @@ fn piece_of(len: usize) -> usize {
     }
 }
 
-/// How often the receiver polls for the helper's last piece before it yields its core.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 2_000 };
+/// Number of the receiver's polls for the helper's last pieces before it yields its core.
+const POLLS_BEFORE_YIELD: u32 = if cfg!(loom) { 0 } else { 2_000 };
 
 /// The copies that one rank makes out of the memory of another, one after the other.
 ///
@@ -41,7 +41,7 @@ impl SmCoopCopy {
     /// `len` bytes at `from` may be read and do not change. `len` bytes at `to` may be written, and nobody else uses
     /// them. The provenance of both is exposed. Nobody else copies through this `SmCoopCopy` at the same time.
     pub(super) unsafe fn copy(&self, from: usize, to: usize, len: usize, notify: impl FnOnce()) -> u32 {
-        let pieces = len.div_ceil(piece_of(len)) as u32;
+        let pieces = len.div_ceil(piece_len(len)) as u32;
         self.0.open(pieces, [from as u64, to as u64, len as u64, 0, 0]);
         notify();
         let mut mine = 0;
@@ -53,7 +53,7 @@ impl SmCoopCopy {
         let theirs = pieces - mine;
         let mut round = 0_u32;
         while self.0.all_copied(theirs).is_none() {
-            match round.checked_sub(SPINS) {
+            match round.checked_sub(POLLS_BEFORE_YIELD) {
                 None => std::hint::spin_loop(),
                 Some(round) => pause(round),
             }
@@ -75,8 +75,8 @@ impl SmCoopCopy {
     /// The caller has claimed the piece, and has not counted it as copied.
     unsafe fn copy_piece(&self, piece: u32) {
         let [from, to, all, ..] = self.0.words().map(|word| word as usize);
-        let at = piece as usize * piece_of(all);
-        let len = piece_of(all).min(all - at);
+        let at = piece as usize * piece_len(all);
+        let len = piece_len(all).min(all - at);
         let from = std::ptr::with_exposed_provenance::<u8>(from + at);
         let to = std::ptr::with_exposed_provenance_mut::<u8>(to + at);
         // SAFETY: the invariant: the bytes are within a valid copy, and no other piece contains any of them.
@@ -92,7 +92,8 @@ mod tests {
     use super::*;
     use crate::sync::atomic::Ordering;
 
-    /// Makes copies of many lengths, with or without a helper that polls all the time. Returns how often it helped.
+    /// Makes copies of many lengths, with or without a helper that polls all the time. Returns the number of its
+    /// pieces.
     fn copies(with_help: bool) -> u32 {
         let (coop, over) = (SmCoopCopy::default(), AtomicBool::new(false));
         let mut helped = 0;

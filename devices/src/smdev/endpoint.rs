@@ -1,4 +1,4 @@
-//! The sending side: the ring of the pair, and copies out of the peer's memory.
+//! The sending side: the ring to the peer, and copies out of the peer's memory.
 
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use crate::ring::RingEndpoint;
 pub(super) struct SmEndpoint {
     pub(super) ring: RingEndpoint<SmNotifier>,
     pub(super) hub: Arc<Hub>,
-    /// The peer's mailbox.
     pub(super) mailbox: Arc<Mailbox>,
     /// The copies out of the peer's memory.
     pub(super) copies: Arc<SmCoopCopy>,

@@ -15,8 +15,8 @@ mod model;
 /// The exposed memory of the ranks of one process.
 ///
 /// # Invariants
-/// 1. While an entry is in the table with `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) removes the
-///    entry from the table and returns only when `readers` is 0.
+/// 1. While an entry has `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) returns only when `readers` is
+///    0 and the entry is no longer in the table.
 /// 2. An entry that is `revoked` gets no more readers.
 #[derive(Debug, Default)]
 pub(super) struct SmExposedTable {
@@ -35,7 +35,7 @@ struct Exposed {
     /// Keeps the memory alive; `None` if the memory must not be viewed.
     keep: Option<KeepAlive>,
     is_viewed: bool,
-    /// Number of bytes of the copies that were completed without an error.
+    /// Number of bytes of the copies that were completed before the entry was revoked.
     copied: usize,
     readers: u32,
     revoked: bool,

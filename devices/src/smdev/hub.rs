@@ -1,5 +1,3 @@
-//! The rendezvous point of the ranks that are threads of one process: their mailboxes, and their exposed memory.
-
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +11,7 @@ use crate::smdev::notify::SmNotifier;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// The rendezvous point of the ranks of one job that are threads of this process.
+/// The rendezvous point of the ranks of one job that are threads of this process: their mailboxes and exposed memory.
 #[derive(Debug)]
 pub struct Hub {
     id: u64,
@@ -27,7 +25,7 @@ pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
     /// Number of deliveries and notifications so far. It is read without the lock.
     delivered: AtomicUsize,
-    /// `None` once the rank has left.
+    /// `None` after [`close`](Self::close).
     queued: Mutex<Option<SmInletQueue>>,
 }
 
@@ -35,9 +33,8 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 pub(super) struct SmInletQueue {
     pub(super) rings: Vec<RingReceiver<SmNotifier>>,
-    /// The state of the copies that the senders of these rings make out of this rank's memory.
+    /// The copies that the senders of these rings make out of this rank's memory.
     pub(super) copies: Vec<Arc<SmCoopCopy>>,
-    /// Operations whose memory no peer accesses any more.
     pub(super) quiesced: Vec<OpToken>,
 }
 
@@ -74,7 +71,7 @@ impl Hub {
     }
 
     /// Delivers to `to` the receiving side of a ring, and the state of the copies out of its memory, with which it may
-    /// help. If `to` has left, both are dropped. Returns the mailbox of `to`.
+    /// help. If `to` has closed its mailbox, both are dropped. Returns the mailbox.
     pub(super) fn deliver(
         &self,
         to: PeerId,
@@ -133,7 +130,7 @@ impl Mailbox {
         lock(&self.queued).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Drops the queue and accepts no more items: the rank has left.
+    /// Drops the queue and accepts no more items.
     pub(super) fn close(&self) {
         *lock(&self.queued) = None;
     }

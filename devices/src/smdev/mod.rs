@@ -1,9 +1,9 @@
 //! `smdev`: ranks that are threads of one process.
 //!
-//! A short message is one cache line in the [ring](crate::ring) of the pair. A longer body goes through a fragment, up
-//! to the eager limit. Above it the bytes are copied once, from the sender's buffer to the receiver's, whatever the
-//! layouts of the two ([`get`](crate::device::Endpoint::get)). The receiver makes this copy. If both buffers are
-//! contiguous, a sender that polls can help with it.
+//! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver. A longer body goes
+//! through a fragment, up to the eager limit. Above it, the receiver copies the bytes once, from the sender's buffer to
+//! its own, between any two layouts ([`get`](crate::device::Endpoint::get)). If both buffers are contiguous, a sender
+//! that polls can help.
 
 mod coop_copy;
 mod endpoint;
@@ -36,28 +36,26 @@ use notify::SmNotifier;
 
 const NAME: &str = "smdev";
 
-/// Cells of the shortest and of the longest ring.
-const CELLS: RangeInclusive<usize> = 4..=256;
+/// Minimum and maximum number of cells of a ring.
+const RING_CELLS: RangeInclusive<usize> = 4..=256;
 
-/// Bytes of the cells of all rings of a job, unless they are the shortest.
+/// Maximum bytes of the cells of all rings of a hub, unless the rings have the minimum length.
 const TOTAL_RING_BYTES: usize = 16 << 20;
 
-/// Bytes of a cell.
-const LINE: usize = 64;
+const CELL_BYTES: usize = 64;
 
-/// Number of fragments that all ranks share by default, as in `shmdev`. Each gets an equal part, but at least
-/// [`MIN_FRAGMENTS`] and at most the default of `SM_FRAGMENTS`.
+/// Number of fragments of all ranks together by default. Each rank has an equal part, but at least [`MIN_FRAGMENTS`]
+/// and at most the default of `SM_FRAGMENTS`.
 const TOTAL_FRAGMENTS: u32 = 1024;
 const MIN_FRAGMENTS: u32 = 4;
 
-/// Bytes of a fragment.
-const FRAGMENT: u32 = 16 << 10;
+const FRAGMENT_BYTES: u32 = 16 << 10;
 
 /// The eager limit of smdev.
 pub const SM_EAGER_LIMIT: Number = Number {
     name: "SM_EAGER_LIMIT",
-    default: FRAGMENT as u64,
-    range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
+    default: FRAGMENT_BYTES as u64,
+    range: (MAX_INLINE_BODY as u64, FRAGMENT_BYTES as u64),
     help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once, from buffer to buffer",
 };
 
@@ -69,12 +67,12 @@ pub const SM_FRAGMENTS: Number = Number {
     help: "fragments per rank for messages in transit, 16 KiB each; fewer by default above 8 ranks",
 };
 
-/// Returns the number of cells of each ring among `ranks` ranks, a power of two. With many ranks, the rings of all pairs
-/// would take more memory than everything else.
+/// Returns the number of cells of each ring among `ranks` ranks, a power of two. It is smaller with many ranks, because
+/// each pair of ranks has two rings.
 fn cells(ranks: u32) -> u32 {
     let pairs = ranks as usize * (ranks as usize).saturating_sub(1);
-    let cells = TOTAL_RING_BYTES / pairs.max(1) / LINE;
-    1 << cells.clamp(*CELLS.start(), *CELLS.end()).ilog2()
+    let cells = TOTAL_RING_BYTES / pairs.max(1) / CELL_BYTES;
+    1 << cells.clamp(*RING_CELLS.start(), *RING_CELLS.end()).ilog2()
 }
 
 fn fragments(ranks: u32, config: &Config) -> u32 {
@@ -84,7 +82,7 @@ fn fragments(ranks: u32, config: &Config) -> u32 {
     }
 }
 
-/// Most bytes of one [`get`](Endpoint::get), during which locks are held.
+/// Maximum bytes of one [`get`](Endpoint::get), during which locks are held.
 const MAX_GET: usize = 1 << 20;
 
 /// The driver of `smdev`.
@@ -112,11 +110,11 @@ unsafe impl Driver for SmDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = Arc::clone(&self.hub);
-        let memory = FragmentMemory::new(fragments(hub.ranks(), config), FRAGMENT)
+        let memory = FragmentMemory::new(fragments(hub.ranks(), config), FRAGMENT_BYTES)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
-        let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT as usize);
+        let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT_BYTES as usize);
         let get = Some(SizeRange { max: MAX_GET, ..SizeRange::ANY });
         let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
@@ -129,7 +127,6 @@ unsafe impl Driver for SmDriver {
     }
 }
 
-/// `smdev` of one rank.
 #[derive(Debug)]
 struct SmDevice {
     hub: Arc<Hub>,
@@ -138,7 +135,7 @@ struct SmDevice {
     mailbox: Arc<Mailbox>,
     fragments: Arc<FragmentPool>,
     caps: Caps,
-    /// Whether senders are notified of copies, to help. That requires a core for each rank: otherwise a sender might be
+    /// Whether senders are asked to help with copies. That requires a core for each rank: otherwise a sender might be
     /// descheduled in the middle of a piece while the receiver waits for it.
     wants_help: bool,
 }
@@ -249,7 +246,7 @@ mod tests {
         for ranks in [33_u32, 64, 128, 500, 2000] {
             let (cells, fragments) = (cells(ranks), fragments(ranks, &Config::default()));
             assert!(cells.is_power_of_two() && (4..=256).contains(&cells));
-            let cell_bytes = cells as usize * LINE * ranks as usize * (ranks as usize - 1);
+            let cell_bytes = cells as usize * CELL_BYTES * ranks as usize * (ranks as usize - 1);
             assert!(cell_bytes <= TOTAL_RING_BYTES || cells == 4, "{ranks} ranks");
             assert!(ranks * fragments <= TOTAL_FRAGMENTS || fragments == MIN_FRAGMENTS, "{ranks} ranks");
         }

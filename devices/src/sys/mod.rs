@@ -1,7 +1,6 @@
-//! The operating system: all system calls that std does not have. No other module makes them directly, except in tests.
+//! The operating system: all system calls of this crate that std does not have. Only tests make others.
 //!
 //! Each platform has a folder, such as `linux` and `fallback`, which provides these items:
-//! * `OwnedFd`, `BorrowedFd`: descriptors, which a process can pass to another;
 //! * `Errno`: the error numbers that devices distinguish, which convert to `io::Error`; `NOT_SUPPORTED`: the number of
 //!   the error for an unsupported operation;
 //! * `EventFd`: a counter of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
@@ -9,15 +8,13 @@
 //! * `Wakeup`: a socket with a number as its `name`; any process that knows the name can make it readable. `send` makes
 //!   the socket of a name readable, `clear` consumes the signals to the own socket. Sending to a name that does not
 //!   exist is not an error. `exists` says whether a socket has the name; true if that cannot be determined;
-//! * `membarrier`: `register` returns whether `run` will work in this process; `run` makes every thread of every
-//!   registered process execute a full fence. If `run` returns false, both sides of a doorbell must execute fences of
-//!   their own;
+//! * `membarrier`: `register` returns whether this process can use `run`, which makes every thread of every registered
+//!   process execute a full fence, and returns false if it failed;
 //! * `SharedStorage`, `SegmentView`: memory that several processes map, that no process can truncate, and of which each
 //!   process reserves the part that it uses, as in `mpj-pool`; `HAS_SHARED_MEMORY`: whether such memory exists;
 //! * `Poll`, `Interest`, `Readiness`: reports which of many sockets are readable or writable, level-triggered. Its
 //!   descriptor is readable when it has events;
-//! * `socket`: stream sockets that do not block, are not inherited and raise no signal; gathered writes; the number of
-//!   bytes that the peer's host has not acknowledged;
+//! * `socket`: stream sockets that do not block, are not inherited and raise no signal;
 //! * `borrow_fd`: borrows a descriptor by its number; `set_nonblocking`: for descriptors that a library has opened;
 //! * `read_process`, `RemoteIov`: copies from the memory of another process of the same user, if the system permits it,
 //!   in the order of the pieces; `write_process`: copies to it; `own_pid`: the number by which other processes name
@@ -30,9 +27,9 @@
 //! * `raise_descriptor_limit`: raises this process's limit of open descriptors to its maximum;
 //! * `random`: unpredictable bytes; `kill_self`: ends the process without cleanup, for tests of sudden death.
 //!
-//! `linux` implements all of them. `fallback` is a stub for every other system, and for Linux with `--cfg mpj_portable`.
-//! It implements what ranks in the threads of one process need: `EventFd`, `monotonic_ns` and `thread_id`. So `smdev`
-//! and the engine run on every Unix and on Windows. To support a new platform, copy `fallback` and implement the rest.
+//! `linux` implements all of them. `fallback` is for every other system, and for Linux with `--cfg mpj_portable`. It
+//! implements what ranks in the threads of one process need: `EventFd`, `monotonic_ns` and `thread_id`. So `smdev` and
+//! the engine run on other Unix systems and on Windows. To support a platform, copy `fallback` and implement the rest.
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "calls that neither std nor rustix has")]

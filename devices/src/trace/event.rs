@@ -21,7 +21,6 @@ pub(crate) enum ArgValue {
     Text(&'static str),
 }
 
-/// The kind of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventKind {
     Slice {
@@ -33,7 +32,7 @@ pub(super) enum EventKind {
     Finish(Flow),
     Instant,
     Count,
-    /// Not an event, but the name of its thread, in `why`.
+    /// The name of the thread, which is in `why`.
     Thread,
 }
 
@@ -42,7 +41,7 @@ pub(super) struct TraceEvent {
     pub(super) at: Timestamp,
     pub(super) kind: EventKind,
     pub(super) thread: u32,
-    /// Its name, in two parts.
+    /// The name of the event, in two parts.
     pub(super) name: [&'static str; 2],
     pub(super) category: &'static str,
     pub(super) args: Args,
@@ -106,7 +105,7 @@ impl TraceEvent {
     }
 }
 
-/// A number of nanoseconds, written as microseconds.
+/// Nanoseconds, written as microseconds.
 struct Micros(u64);
 
 impl std::fmt::Display for Micros {

@@ -1,4 +1,4 @@
-//! The files of a trace: each rank writes its own part, and the parts are joined when all ranks have ended.
+//! The files of a trace. Each rank writes its own part; the parts are joined when all ranks have ended.
 //!
 //! A part is a JSON array with an event on each line. If its rank was killed, the end of the array is missing, and
 //! perhaps the end of the last line. [`TraceFiles::join`] and Perfetto accept such a part.
@@ -52,7 +52,7 @@ impl RankFile {
         self.text.clear();
     }
 
-    /// Ends the array; returns, once, the error that made the part incomplete.
+    /// Ends the array. The first call returns the error that made the part incomplete, if any.
     pub(super) fn close(&mut self, rank: u32) -> Result<(), String> {
         if self.file.is_some() {
             // The last element has no comma.
@@ -66,8 +66,8 @@ impl RankFile {
     }
 }
 
-/// The file of a whole job, into which its ranks' parts are joined when all have ended. While this value exists, no
-/// other job can be traced to the file.
+/// The file of a whole job, into which its ranks' parts are joined when all have ended. While this value exists,
+/// [`begin`](Self::begin) fails for other jobs with the same file.
 #[derive(Debug)]
 pub struct TraceFiles {
     path: PathBuf,
@@ -76,13 +76,13 @@ pub struct TraceFiles {
 }
 
 impl TraceFiles {
-    /// Creates the file of a job of `size` ranks, before any of them begins; old parts are removed.
+    /// Creates the file of a job of `size` ranks, and removes old parts. Call it before any rank starts.
     ///
     /// # Errors
     /// A sentence that explains why the job is not traced.
     pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
-        // A rank may start in another directory, and this process may change its directory. The path stays as it is if
-        // the absolute one is not UTF-8, because a parameter is a text.
+        // A rank may start in another directory, and this process may change its directory. A parameter is UTF-8, so
+        // keep the relative path if the absolute one is not.
         let path =
             std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
         let refuse =
@@ -122,7 +122,7 @@ impl TraceFiles {
             format!("the trace is incomplete: {path}: {error}; the parts are in {path}.rank*")
         })?;
         for rank in 0..self.size {
-            // A part may never have been created; one that remains is harmless.
+            // A rank might not have created its part. A part that remains is harmless.
             let _ = std::fs::remove_file(rank_path(&self.path, rank));
         }
         Ok(summary)

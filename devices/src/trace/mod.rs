@@ -1,4 +1,4 @@
-//! The trace of a job: the waits and messages of all ranks, as one JSON file that Perfetto and Chrome open.
+//! The trace of a job: the waits, messages and collectives of all ranks, as one JSON file for Perfetto or Chrome.
 //!
 //! ```text
 //!   engine ── waits, messages, moves, ends ──┐
@@ -6,7 +6,6 @@
 //!                                                events in a buffer     JSON: a line   by the launcher, or the process
 //!                                                                       per event      that hosts all ranks
 //! ```
-//! * `event` defines the events and their format, `files` the files, `summary` the table of waits.
 //! * A rank is a process of the trace, and its threads are threads of that process. A period of a thread is a slice,
 //!   and slices of a thread nest. A message is a flow from the slice in which the sender posted its first frame to the
 //!   device to the slice in which it had arrived: an eager message with its frame, a rendezvous message with the last
@@ -14,12 +13,11 @@
 //! * A flow is identified by sender, receiver and the number of the message between these two. Both sides count the
 //!   messages. Because frames of a sender keep their order, the number need not be sent.
 //! * Times are those of the host's monotonic clock, which all processes of a host share. Hosts have different clocks.
-//! * The buffer is written when it is full, and at the end. A separate thread also writes it twice a second, because a
-//!   rank that computes or waits may record nothing for a long time. So a rank that is killed usually loses less than a
-//!   second of its trace.
+//! * The buffer is written when it is full, and at the end. A separate thread also writes it periodically, because a
+//!   rank that computes or waits might record nothing for a long time. So a rank that is killed usually loses little of
+//!   its trace.
 //!
-//! A rank that is not traced has no [`Trace`]. Its only cost is the test of a pointer at each place that would record
-//! an event.
+//! A rank that is not traced has no [`Trace`].
 
 mod event;
 mod files;
@@ -60,7 +58,7 @@ pub const TRACE_MAX_EVENTS: Number = Number {
     help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; further ones are only counted",
 };
 
-const BUFFER: usize = 4096;
+const BUFFER_EVENTS: usize = 4096;
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -68,19 +66,17 @@ const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
 /// The minimum time in nanoseconds between two results of [`Trace::now`] on a thread. Readers that store microseconds
 /// as floating point lose smaller differences.
-const TICK: u64 = 10;
+const TICK_NS: u64 = 10;
 
 /// A moment of the host's clock, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Timestamp(u64);
 
 thread_local! {
-    /// The number of this thread and its last timestamp. A thread never gets the same timestamp twice, so that its
-    /// slices nest.
+    /// The number of this thread and its last timestamp. The timestamps of a thread increase, so that its slices nest.
     static THREAD: (u32, Cell<u64>) = (sys::thread_id(), const { Cell::new(0) });
 }
 
-/// Returns the number of this thread in traces.
 pub(crate) fn thread_number() -> u32 {
     THREAD.try_with(|(number, _)| *number).unwrap_or(0)
 }
@@ -104,16 +100,17 @@ pub(crate) struct Flow {
 struct TraceBuffer {
     file: RankFile,
     events: Vec<TraceEvent>,
-    /// The number of events that may still be recorded, and the number of those that were left out.
+    /// The number of events that may still be recorded.
     events_left: u64,
+    /// The number of events beyond the limit, which were not recorded.
     dropped: u64,
     is_closed: bool,
     threads: Vec<u32>,
     counters_recorded: u64,
-    /// The numbers of messages sent to each rank, and received from it.
+    /// The numbers of messages sent to each rank, and arrived from it.
     sent: HashMap<u32, u64>,
     arrived: HashMap<u32, u64>,
-    /// The rendezvous messages that have not arrived, by their sender, context and operation there.
+    /// The number of each rendezvous message whose body has not arrived, by its sender, context and operation there.
     rendezvous: HashMap<(u32, u64, u64), u64>,
     names: Names,
 }
@@ -129,7 +126,7 @@ impl Trace {
         }
         let buffer = TraceBuffer {
             file: RankFile::open(path, rank),
-            events: Vec::with_capacity(BUFFER),
+            events: Vec::with_capacity(BUFFER_EVENTS),
             events_left: config.number(&TRACE_MAX_EVENTS),
             dropped: 0,
             is_closed: false,
@@ -142,7 +139,7 @@ impl Trace {
         };
         let buffer = Arc::new(Mutex::new(buffer));
         let weak = Arc::downgrade(&buffer);
-        // If the thread cannot be started, a rank that is killed loses more events.
+        // If the thread cannot be started, a rank that is killed loses more of its trace.
         let _ =
             std::thread::Builder::new().name("trace".into()).spawn(move || flush_periodically(&weak, rank));
         Some(Box::new(Trace { rank, buffer }))
@@ -160,7 +157,7 @@ impl Trace {
     pub fn now(&self) -> Timestamp {
         let now = sys::monotonic_ns();
         let later = |(_, last): &(u32, Cell<u64>)| {
-            last.set(now.max(last.get() + TICK));
+            last.set(now.max(last.get() + TICK_NS));
             last.get()
         };
         // A thread that is ending has no last timestamp.
@@ -228,10 +225,10 @@ impl Trace {
         self.slice(begun, ["", name], "message", args);
         let kind = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
         // This time is inside the slice, because its begin and end are at least a tick apart.
-        self.record(Timestamp(begun.0 + TICK / 2), kind, ["", ""], "message", &[]);
+        self.record(Timestamp(begun.0 + TICK_NS / 2), kind, ["", ""], "message", &[]);
     }
 
-    /// Records a slice of another thread, which began `elapsed` ago and is not over: it ends now.
+    /// Records a slice of another thread that began `elapsed` ago and is not over, as if it ended now.
     pub(crate) fn open_slice(
         &self,
         (number, thread): (u32, &Thread),
@@ -248,7 +245,6 @@ impl Trace {
         self.buffer().push(event, self.rank, thread.name());
     }
 
-    /// Writes the buffered events.
     pub(crate) fn flush(&self) {
         self.buffer().write(self.rank);
     }
@@ -312,7 +308,7 @@ impl Trace {
         self.buffer().rendezvous.insert((flow.from, context, op), flow.order);
     }
 
-    /// Removes and returns such a message, because its body has arrived or will not arrive.
+    /// Returns a message of [`expect_body`](Self::expect_body) whose body has arrived or will not arrive, once.
     pub(crate) fn take_expected_body(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
         let order = self.buffer().rendezvous.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
@@ -372,14 +368,13 @@ impl Trace {
 }
 
 impl Drop for Trace {
-    /// Writes the remaining events if the trace was not closed.
     fn drop(&mut self) {
         let _ = self.close();
     }
 }
 
 impl TraceBuffer {
-    /// Adds an event of a thread with this name.
+    /// Adds an event of a thread whose name is `thread`.
     fn push(&mut self, event: TraceEvent, rank: u32, thread: Option<&str>) {
         if self.events_left == 0 {
             self.dropped += 1;
@@ -392,7 +387,7 @@ impl TraceBuffer {
             self.events.push(TraceEvent { kind: EventKind::Thread, why, ..event.clone() });
         }
         self.events.push(event);
-        if self.events.len() >= BUFFER {
+        if self.events.len() >= BUFFER_EVENTS {
             self.write(rank);
         }
     }
@@ -436,9 +431,9 @@ impl fmt::Debug for Trace {
 mod tests {
     use super::*;
 
-    /// Threads read the clock before they take the lock, so a recorded time can be later than this thread's reading.
+    /// A thread reads the clock before it takes the lock, so the recorded time can be later than its reading.
     #[test]
-    #[cfg_attr(miri, ignore = "Miri lets no test make a file")]
+    #[cfg_attr(miri, ignore = "Miri isolates tests from files")]
     fn late_clock_reading_records_no_counters() {
         let mut config = Config::default();
         let path = std::env::temp_dir().join(format!("mpj-trace-{}", std::process::id()));

@@ -1,15 +1,14 @@
-//! A trace as a table: the waiting time of each rank, by call.
+//! The table of a trace: the waiting time of each rank, by call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The maximum number of ranks for which each rank has a line.
 const MAX_RANK_LINES: usize = 64;
 
 /// The maximum number of calls that a line names.
 const MAX_NAMED_CALLS: usize = 4;
 
-/// The waiting times of the ranks of a job, collected while the parts of its trace are joined.
+/// The waiting times of the ranks of a job.
 #[derive(Debug, Default)]
 pub struct Summary {
     events: u64,
@@ -27,14 +26,14 @@ struct Rank {
 }
 
 impl Rank {
-    /// Returns the time of the rank, multiplied by the number of its threads that have waited.
+    /// Returns the time of the rank, multiplied by the number of its threads that have waited, if there are several.
     fn time(&self) -> f64 {
         self.span.map_or(0.0, |(begin, end)| end - begin) * self.threads.len().max(1) as f64
     }
 }
 
 impl Summary {
-    /// Adds a line of a part. Lines that are not events in the format of this crate are ignored.
+    /// Adds a line of a part. Lines without a rank and a time are ignored.
     pub(super) fn add(&mut self, line: &[u8]) {
         let Ok(line) = std::str::from_utf8(line) else { return };
         let number = |key| field(line, key).and_then(|number| number.parse::<f64>().ok());
@@ -63,7 +62,7 @@ fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 impl fmt::Display for Summary {
-    /// Writes a line for each rank, unless there are too many, and a line for the total.
+    /// Writes a line for each rank, if there are few enough, and a line for the total.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} events; how long each rank waited, and in which calls:", self.events)?;
         write!(f, "\n  {:>5}  {:>9}  {:>6}  in", "rank", "time", "waited")?;

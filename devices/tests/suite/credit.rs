@@ -5,21 +5,22 @@ use mpj_devices::conformance::{Case, Member, run_threads};
 
 /// The number of ranks that send to rank 0, one after the other.
 const SENDERS: u32 = 10;
-/// The number of messages that a rank sends before rank 0 receives them: more than its largest credit allows.
+/// The number of messages in a burst: more than the largest credit allows.
 const MESSAGES: usize = 100;
 const LEN: usize = 4000;
-/// The credit in bytes that a peer reaches from 64 KiB, and the part that might not have been granted again yet.
+/// The largest credit of a peer in bytes; the initial credit is 64 KiB.
 const GROWN: u64 = 320 << 10;
+/// The part of the credit that might not have been granted again yet.
 const ON_ITS_WAY: u64 = 48 << 10;
 
-/// The number of bursts of `MESSAGES` messages after which the credit has grown.
+/// The number of bursts after which the credit has grown to [`GROWN`].
 const ROUNDS: usize = 12;
 
 fn rendezvous_bytes(m: &Member) -> u64 {
     m.engine.stats().devices[0].1.rendezvous.bytes
 }
 
-/// Starts messages to rank 0; returns how many of their bytes were sent eagerly.
+/// Sends a burst to rank 0; returns how many of its bytes were sent eagerly.
 fn burst(m: &Member) -> u64 {
     let before = rendezvous_bytes(m);
     let sends: Vec<_> = (0..MESSAGES).map(|_| m.isend(0, 1, vec![m.rank as u8; LEN])).collect();
@@ -28,7 +29,7 @@ fn burst(m: &Member) -> u64 {
     (MESSAGES * LEN) as u64 - (rendezvous_bytes(m) - before)
 }
 
-/// The budget is enough for the grown credit of two ranks at a time.
+/// The senders are busy one after another. The budget is enough for the grown credit of two of them.
 fn credit_of_each_sender_grows(m: &Member) {
     if m.rank > 0 {
         m.recv::<u8>(0, 0, 1);
@@ -38,7 +39,7 @@ fn credit_of_each_sender_grows(m: &Member) {
         }
         let sent_eagerly = burst(m);
         assert!(sent_eagerly > GROWN - ON_ITS_WAY, "rank {} sent {sent_eagerly} bytes", m.rank);
-        // A waiting rank makes progress, and returns credit that is recalled.
+        // While this rank waits, it returns credit that rank 0 recalls.
         m.recv::<u8>(0, 3, 1);
         return;
     }

@@ -1,4 +1,4 @@
-//! An engine that is dropped without `close`, as when its rank panics. Its peers no longer access its memory.
+//! An engine that is dropped without `close`, for example because its rank panics: peers no longer access its memory.
 
 use std::sync::{Arc, Mutex};
 

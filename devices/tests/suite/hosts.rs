@@ -1,4 +1,4 @@
-//! The map of ranks to hosts, compared with a plain list of the host of each rank.
+//! The map of ranks to hosts, compared with a list of the host of each rank.
 
 use mpj_devices::{HostId, Hosts, HostsError};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn runs(runs: &[(u32, u32)]) -> Result<Hosts, HostsError> {
     Hosts::from_runs(runs.iter().map(|(host, len)| (HostId(*host), *len)))
 }
 
-/// Generates runs in which each new host has the next free number.
+/// Generates valid runs: each new host has the next free number.
 fn any_runs() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop::collection::vec((any::<u32>(), 1u32..9), 0..40).prop_map(|raw| {
         let mut count = 0;
@@ -61,7 +61,6 @@ proptest! {
         prop_assert!(hosts.runs().count() <= runs_of.len());
     }
 
-    /// Any runs are either rejected, or give a map that can be queried for any rank.
     #[test]
     fn any_runs_are_accepted_or_refused(
         raw in prop::collection::vec((0u32..4, prop_oneof![0u32..3, any::<u32>()]), 0..6),

@@ -1,5 +1,4 @@
-//! The tests of this crate that do not need a process of their own. One program compiles the shared code once, and
-//! runs tests that wait in parallel.
+//! Integration tests that can share a process: they compile once, and run in parallel.
 
 mod credit;
 mod dropped;

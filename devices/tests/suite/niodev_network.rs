@@ -7,7 +7,8 @@ use std::sync::Arc;
 use mpj_devices::config::Config;
 use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Site};
 
-/// Runs a test of this file in a new network namespace with no interface up. Returns `None` if that is impossible.
+/// Runs a test of this file in a new network namespace, in which no interface is up, and returns its output. Returns
+/// `None` if this host does not permit that.
 fn in_a_new_network(test: &str) -> Option<String> {
     let unshare = |what: &[&str]| {
         let ran = Command::new("unshare").args(["--map-root-user", "--net"]).args(what).output().ok()?;
@@ -28,7 +29,7 @@ fn in_a_new_network(test: &str) -> Option<String> {
 
 #[test]
 #[ignore = "run by another test of this file in a new network"]
-fn open() {
+fn open_prints_its_outcome() {
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
     let opened = NioDriver::new(key).open(&site, &Config::default()).map(|_| ());
@@ -37,6 +38,6 @@ fn open() {
 
 #[test]
 fn error_names_a_missing_loopback() {
-    let Some(output) = in_a_new_network("open") else { return };
+    let Some(output) = in_a_new_network("open_prints_its_outcome") else { return };
     assert!(output.contains("opened: Err") && output.contains("ip link set lo up"), "{output}");
 }

@@ -1,5 +1,5 @@
-//! Ranks on niodev that compute for seconds between two polls: they are not reported dead, and all messages arrive. A
-//! peer that does not listen fails the sends to it.
+//! Ranks on niodev that do not poll for seconds must not be reported dead, and their messages arrive. A send to a peer
+//! that does not listen fails.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use mpj_devices::config::Config;
 use mpj_devices::conformance::{Case, Member, run_threads};
 use mpj_devices::{Address, Callback, CardExchange, Doorbell, Engine, JobKey, NioDriver, Registry, Site};
 
-/// Makes progress for this rank once per `pause` until `done` returns true.
+/// Makes progress once per `pause` until `done` returns true.
 fn poll_rarely(m: &Member, pause: Duration, done: impl Fn() -> bool) {
     while !done() {
         std::thread::sleep(pause);
@@ -68,7 +68,7 @@ static CASES: [Case; 8] = [
 #[test]
 fn rank_that_polls_rarely_is_not_reported_dead() {
     let tcp = |all: Registry| all.select(&["niodev"]).unwrap();
-    // The cases run in parallel, because they sleep nearly all the time.
+    // The cases run in parallel, because they sleep most of the time.
     std::thread::scope(|scope| {
         for case in &CASES {
             scope.spawn(|| run_threads(tcp, &Config::default(), 2, case));
@@ -76,7 +76,7 @@ fn rank_that_polls_rarely_is_not_reported_dead() {
     });
 }
 
-/// Cards with an address at which no process listens, for every other rank.
+/// A card exchange that returns an address at which no process listens.
 #[derive(Debug)]
 struct NoListener;
 

@@ -1,4 +1,4 @@
-//! A rank can open smdev or shmdev only once, because each of its rings has one sending and one receiving side.
+//! A rank can open smdev or shmdev only once, because a ring has only one sender and one receiver.
 
 use std::sync::Arc;
 
@@ -33,16 +33,15 @@ fn smdev_is_opened_once() {
     assert_opened_once("smdev", &opens([0, 0, 1].map(rank)));
 }
 
-/// Each open has its own mapping of the memory, as in another process.
 #[test]
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, &Config::default()).unwrap();
     let here = Hosts::single_host(2).ranks_of(HostId(0));
     let rank = |rank| {
-        // SAFETY: the duplicate is attached.
+        // SAFETY: only a duplicate of the descriptor is used, and it is only attached.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { memory.descriptor() }.try_clone_to_owned();
-        // SAFETY: it is the duplicate.
+        // SAFETY: the descriptor is a duplicate of a segment's descriptor.
         #[expect(unsafe_code, reason = "see above")]
         let view = unsafe { Segment::attach(fd.unwrap(), 2) }.unwrap();
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));

@@ -1,5 +1,5 @@
-//! Words of the shared memory are overwritten. A rank detects and reports the damage, or no rank is affected: no rank
-//! sleeps for ever.
+//! Tests that overwrite words of the shared memory. Either a rank detects and reports the damage, or no rank is
+//! affected; no rank sleeps forever.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
@@ -16,14 +16,14 @@ use mpj_devices::{
 };
 use mpj_pool::{SegmentView, SharedStorage};
 
-/// The time within which every rank must return. A waiting rank verifies the shared memory about once a second.
+/// The time within which a rank must return. A waiting rank verifies its words about once a second.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The bytes of a cache line, and the number of lines with control words before the cells of a ring.
+/// The bytes of a line of a ring, and the number of lines with control words before its cells.
 const LINE: usize = 64;
 const CONTROL_LINES: usize = 4;
 
-/// The ranks of a job, and the memory that they share.
+/// The ranks of a job and their shared memory.
 struct Job {
     members: Vec<Member>,
     roster: Arc<Roster>,
@@ -35,7 +35,7 @@ impl Job {
     fn new(ranks: u32) -> Self {
         let config = Config::default();
         let memory = Segment::create(ranks, &config).unwrap();
-        // SAFETY: only duplicates are attached; words are overwritten through a view, as a faulty rank might.
+        // SAFETY: only duplicates of the descriptor are used. The tests overwrite words as a faulty rank might.
         let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().unwrap();
         let (board, roster) = (Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
         let here = Hosts::single_host(ranks).ranks_of(HostId(0));
@@ -53,29 +53,29 @@ impl Job {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         let word = self.view.ptr_at(at, 8).unwrap().cast::<AtomicU64>();
-        // SAFETY: `ptr_at` has checked the range, and the word is aligned; the ranks use it as an atomic, or copy it.
+        // SAFETY: `ptr_at` has checked the range, and the word is aligned. The ranks use it as an atomic or copy it.
         unsafe { word.as_ref() }
     }
 
-    /// Returns a word of the first ring in the part of a rank.
-    fn ring(&self, rank: usize, line: usize, word: usize) -> &AtomicU64 {
+    /// Returns a word of a line of the first ring in the part of a rank.
+    fn ring_word(&self, rank: usize, line: usize, word: usize) -> &AtomicU64 {
         let (_, rings) = self.memory.words();
         self.word(rings[rank][0].start + line * LINE + 8 * word)
     }
 
-    /// Runs `part` on each rank and `meanwhile` on this thread, until all have returned. A rank that returns is
+    /// Runs `body` on each rank and `meanwhile` on this thread, until all have returned. A rank that returns is
     /// reported dead, as if its process had exited.
     fn run(
         &self,
-        part: impl Fn(&Member) -> Result<(), Fault> + Sync,
+        body: impl Fn(&Member) -> Result<(), Fault> + Sync,
         meanwhile: impl FnOnce(),
     ) -> Vec<Result<(), Fault>> {
         let (done, ends) = mpsc::channel();
         thread::scope(|scope| {
             for member in &self.members {
-                let (done, part) = (done.clone(), &part);
+                let (done, body) = (done.clone(), &body);
                 scope.spawn(move || {
-                    let outcome = part(member);
+                    let outcome = body(member);
                     member.roster().report(member.rank, Exit::Died("it has returned".into()));
                     done.send((member.rank, outcome)).unwrap();
                 });
@@ -98,7 +98,7 @@ impl Job {
         })
     }
 
-    /// Lets two ranks wait for each other; returns the cause of the first reported death.
+    /// Lets two ranks wait for each other, and returns the cause of the first death that was reported.
     fn first_cause(&self) -> String {
         let wait = |m: &Member| m.irecv::<u8>(1 - m.rank as i32, 1, 8).wait(m).0.map(drop);
         let outcomes = self.run(wait, || ());
@@ -132,9 +132,9 @@ fn job_after_receive() -> Job {
 #[test]
 fn sender_detects_a_cell_that_was_set_back() {
     let job = job_after_send();
-    // These cells include the frame that binds the channel, and the message.
+    // The frame that binds the channel and the message are in these cells.
     for cell in 0..4 {
-        job.ring(0, CONTROL_LINES + cell, 0).store(0, Ordering::Relaxed);
+        job.ring_word(0, CONTROL_LINES + cell, 0).store(0, Ordering::Relaxed);
     }
     let why = job.first_cause();
     assert!(why.contains("overwritten: the sequence number of a cell is 0, and 1 was written"), "{why}");
@@ -143,9 +143,9 @@ fn sender_detects_a_cell_that_was_set_back() {
 #[test]
 fn receiver_detects_a_changed_head() {
     let job = job_after_send();
-    // Bit 40 of the second word is in the tag of the frame.
+    // The head of a frame begins in the second word of its cell.
     for cell in 0..4 {
-        job.ring(0, CONTROL_LINES + cell, 1).fetch_xor(1 << 40, Ordering::Relaxed);
+        job.ring_word(0, CONTROL_LINES + cell, 1).fetch_xor(1 << 40, Ordering::Relaxed);
     }
     let why = job.first_cause();
     assert!(why.contains("checksum"), "{why}");
@@ -157,7 +157,7 @@ fn changed_counts_are_detected_by_their_writer() {
         [(0, "count of cells taken"), (1, "count of fragments returned"), (3, "receiver has closed")]
     {
         let job = job_after_receive();
-        job.ring(0, line, 0).store(1, Ordering::Relaxed);
+        job.ring_word(0, line, 0).store(1, Ordering::Relaxed);
         let why = job.first_cause();
         assert!(why.contains("was overwritten: the ") && why.contains(what), "{why}");
     }
@@ -167,7 +167,7 @@ fn changed_counts_are_detected_by_their_writer() {
 fn sender_detects_a_changed_ring_location() {
     let job = job_after_send();
     let (control_words, _) = job.memory.words();
-    // The ring locations are in the last two lines: a line for each receiver, with four bytes for each sender.
+    // The ring locations are in the last two lines: one line for each receiver, with four bytes for each sender.
     for at in (control_words.end - 2 * LINE..control_words.end).step_by(8) {
         job.word(at).store(0, Ordering::Relaxed);
     }
@@ -175,12 +175,13 @@ fn sender_detects_a_changed_ring_location() {
     assert!(why.contains("overwritten: the location of the ring to it is 0x0"), "{why}");
 }
 
-/// Rank 1 cannot make the ring for its reply and reports rank 0. Without that, both ranks would wait for ever.
+/// Rank 1 cannot connect to rank 0 for its reply, so it reports rank 0. Otherwise both ranks would wait forever.
 #[test]
 fn ring_location_written_before_the_ring_is_detected_by_its_sender() {
     let job = Job::new(2);
     let (control_words, _) = job.memory.words();
-    // The row of rank 0. The upper half of its first word is the location of the ring from rank 1.
+    // The line of receiver 0. On a little-endian host, the upper half of its first word is the location of the ring
+    // from rank 1.
     job.word(control_words.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
     let outcomes = job.run(
         |m| match m.rank {
@@ -195,7 +196,8 @@ fn ring_location_written_before_the_ring_is_detected_by_its_sender() {
     assert!(why.contains("cannot be replied to: shmdev: already connected to"), "{why}");
 }
 
-/// Exchanges messages around the ring of ranks until rank 0 sees `stop` or a call fails. Some ranks sleep at times.
+/// Exchanges messages around the ring of ranks until rank 0 sees `stop` or a call fails. Rank 0 pauses at times, so
+/// that waiting ranks sleep.
 fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
     for round in 0.. {
         if m.rank == 0 && stop.load(Ordering::Relaxed) {
@@ -246,7 +248,7 @@ fn bursts_of_writes_leave_no_rank_asleep() {
                 thread::sleep(Duration::from_millis(30));
                 for _ in 0..300 {
                     let [ring, _] = rings[random(rings.len())].clone();
-                    // A line of the whole ring, or of its control words and first 40 cells.
+                    // A line of the whole ring, or of the control words and the first 40 cells.
                     let lines = if random(2) == 0 { ring.len() / LINE } else { CONTROL_LINES + 40 };
                     let at =
                         ring.start + random(lines) * LINE + if random(3) == 0 { 8 * random(8) } else { 0 };

@@ -9,7 +9,7 @@ use mpj_devices::conformance::LocalCardExchange;
 use mpj_devices::stub::StubDriver;
 use mpj_devices::{Doorbell, Driver, Engine, Inlet, OpenError, Opened, Registry, Sink, Site};
 
-/// A device that counts its polls, and never receives anything.
+/// A device that counts its polls and receives nothing.
 #[derive(Clone, Debug)]
 struct CountingDevice {
     name: &'static str,
@@ -53,7 +53,7 @@ unsafe impl Inlet for CountingDevice {
     }
 }
 
-/// Opens a rank with these devices that spins for a long time before it yields.
+/// Opens a rank with these devices. Its waits spin for the maximum time before they yield.
 fn rank(devices: &[&CountingDevice]) -> Arc<Engine> {
     let registry = devices.iter().fold(Registry::empty(), |registry, &device| registry.with(device.clone()));
     let mut config = Config::default();

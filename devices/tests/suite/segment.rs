@@ -1,5 +1,5 @@
-//! The memory behind a segment: each rank allocates its own part, only ranks of its host and job can use it, and it is
-//! not reused while a peer may read it.
+//! The memory of a segment: each rank allocates its own part, only ranks of the host can open it, and fragments are not
+//! reused while a peer may read them.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
@@ -27,7 +27,7 @@ fn allocated(segment: &Segment) -> u64 {
     File::from(duplicate(segment)).metadata().unwrap().blocks() * 512
 }
 
-/// Opens the device of a rank with the memory of `segment`, in a job of two hosts with two and five ranks.
+/// Opens the device of a rank on `segment`, in a job of two hosts with two and five ranks.
 fn open(segment: &Segment, rank: u32) -> Result<Opened, OpenError> {
     let hosts = Hosts::from_runs([(HostId(0), 2), (HostId(1), 5)]).unwrap();
     let ranks = hosts.ranks_of(hosts.host_of(rank).unwrap());
@@ -104,8 +104,6 @@ unsafe impl Sink for Bodies {
     fn quiesced(&mut self, _: OpToken) {}
 }
 
-/// A rank that is falsely reported dead may still read the frames that were sent to it, so their memory must not be
-/// reused.
 #[test]
 fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     let mut config = Config::default();
@@ -118,7 +116,7 @@ fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     });
     let connect = |to: &Opened, rank| sender.device.connect(PeerId(rank), &to.device.address()).unwrap();
     let (mut to_accused, mut to_other) = (connect(&accused, 1), connect(&other, 2));
-    // Both endpoints use all the fragments that they get, and then send through cells.
+    // The first endpoint uses the fragments that it can get. The second one must not reuse them.
     for _ in 0..2 {
         to_accused.post(&[1; 8], Body::Bytes(&[1; 1000])).unwrap();
     }

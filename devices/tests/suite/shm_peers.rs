@@ -1,4 +1,4 @@
-//! Ranks that share memory: their connections, their rings, and the exchange of their cards.
+//! Ranks that share memory: their connections, their rings and the exchange of their cards.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use mpj_devices::{
     Site,
 };
 
-/// The memory of a host. Each rank attaches it separately, as processes do.
+/// The segment of a host. Each rank attaches it separately, as processes do.
 struct Host {
     memory: Segment,
     config: Config,
@@ -23,10 +23,10 @@ impl Host {
     }
 
     fn attach(&self) -> Arc<Segment> {
-        // SAFETY: the duplicate is attached.
+        // SAFETY: only a duplicate of the descriptor is used, and it is only attached.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { self.memory.descriptor() }.try_clone_to_owned();
-        // SAFETY: it is the duplicate.
+        // SAFETY: the descriptor is a duplicate of a segment's descriptor.
         #[expect(unsafe_code, reason = "see above")]
         let view = unsafe { Segment::attach(fd.unwrap(), self.ranks) };
         view.unwrap()
@@ -81,7 +81,7 @@ fn receive(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {
 
 const NO_ADDRESS: Address = Address(Vec::new());
 
-/// If there are many rings, the inlet finds those with frames by their ready bits.
+/// With many rings, the inlet finds those with frames by their ready bits.
 #[test]
 fn inlet_receives_from_many_peers() {
     const RANKS: u32 = 130;
@@ -113,14 +113,14 @@ fn inlet_receives_from_many_peers() {
     }
 }
 
-/// Frames rejected by a full ring are sent later, in order.
+/// A short ring often rejects a frame. The frames still arrive in order.
 #[test]
 fn short_ring_keeps_order() {
     let host = Host::new(200, Config::default());
     let (_segment, mut one) = host.open(0);
     let others: Vec<_> = (1..200).map(|rank| host.open(rank)).collect();
     let (_, Opened { device, .. }) = &others[100];
-    // Connect to all other peers first, so that the ring to rank 0 is the shortest.
+    // Connect to all other peers first, so that little memory is left for the ring to rank 0.
     for peer in (1..200).filter(|peer| *peer != 101) {
         device.connect(PeerId(peer), &NO_ADDRESS).unwrap();
     }
@@ -171,7 +171,7 @@ fn request(segment: &Arc<Segment>, requester: u32, of: u32) -> Result<Reply, ()>
 fn requested_card_arrives_when_it_is_published() {
     let host = Host::new(100, Config::default());
     let (segment, mut requester) = host.open(70);
-    // Rank 71 does not poll this segment, and rank 100 does not exist.
+    // This mapping of the segment belongs to rank 70, and rank 100 does not exist.
     assert!(request(&segment, 71, 99).is_err() && request(&segment, 70, 100).is_err());
     let replies = [99, 99, 3, 5].map(|of| request(&segment, 70, of).unwrap());
     let (elsewhere, _opened) = host.open(99);
@@ -184,7 +184,7 @@ fn requested_card_arrives_when_it_is_published() {
     assert_eq!(again.try_recv(), Ok(Some(b"of 99".to_vec())));
     assert_eq!(long.try_recv(), Ok(None), "it is too long for the segment");
     assert!(never.try_recv().is_err());
-    // Now a request for the card is answered at once; one for the long card is refused.
+    // A published card is returned at once. A request for a card that is too long is refused.
     assert_eq!(request(&segment, 70, 99).unwrap().try_recv(), Ok(Some(b"of 99".to_vec())));
     assert!(request(&segment, 70, 3).is_err());
 }

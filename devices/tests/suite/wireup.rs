@@ -14,7 +14,7 @@ use mpj_devices::{
 
 type Card = Vec<(String, Address)>;
 
-/// A card exchange that answers a request only when the test calls `answer`.
+/// A card exchange that keeps requests until the test answers them.
 struct DelayedCards {
     inner: Arc<dyn CardExchange>,
     requests: Mutex<Vec<(u32, Callback<Card>)>>,
@@ -51,7 +51,7 @@ impl DelayedCards {
     }
 }
 
-/// A job of threads, in which the cards that rank 0 requests are delayed.
+/// A job in one process. The cards that rank 0 requests are delayed.
 struct Job {
     cards: Arc<DelayedCards>,
     roster: Arc<Roster>,
@@ -107,16 +107,16 @@ fn receive(at: &Member, from: i32, message: usize) {
 
 #[test]
 fn messages_keep_their_order_across_the_wireup() {
-    const MANY: usize = 300;
+    const MESSAGES: usize = 300;
     run_with_timeout(|| {
         for before in [0, 1, 10, 150] {
             let job = Job::new(2);
             let [zero, one] = &job.ranks[..] else { unreachable!() };
-            let going = AtomicBool::new(true);
+            let is_running = AtomicBool::new(true);
             std::thread::scope(|threads| {
-                threads.spawn(|| (0..MANY).for_each(|at| receive(one, 0, at)));
+                threads.spawn(|| (0..MESSAGES).for_each(|at| receive(one, 0, at)));
                 threads.spawn(|| {
-                    while going.load(Ordering::Relaxed) {
+                    while is_running.load(Ordering::Relaxed) {
                         zero.engine.progress();
                     }
                 });
@@ -124,9 +124,9 @@ fn messages_keep_their_order_across_the_wireup() {
                 assert!(sends.iter().all(|send| !send.has_ended()));
                 sends.push(start(zero, 1, before));
                 threads.spawn(|| job.cards.answer(1));
-                sends.extend((before + 1..MANY).map(|at| start(zero, 1, at)));
+                sends.extend((before + 1..MESSAGES).map(|at| start(zero, 1, at)));
                 sends.into_iter().for_each(|send| assert!(send.wait(zero).is_ok()));
-                going.store(false, Ordering::Relaxed);
+                is_running.store(false, Ordering::Relaxed);
             });
         }
     });
@@ -148,7 +148,7 @@ fn exit_fails_sends_to_an_unconnected_peer() {
             let zero = &job.ranks[0];
             let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
             job.roster.report(rank, end.clone());
-            let right = |fault: &Fault| match end {
+            let is_expected = |fault: &Fault| match end {
                 Exit::Died(_) => dead(fault, rank),
                 Exit::ClosingExcept(_) | Exit::Closing | Exit::Left => {
                     *fault == Fault::Left { rank: Some(1) }
@@ -156,9 +156,9 @@ fn exit_fails_sends_to_an_unconnected_peer() {
             };
             for send in sends {
                 let fault = send.wait(zero).unwrap_err();
-                assert!(right(&fault), "{end:?} of {rank}: {fault}");
+                assert!(is_expected(&fault), "{end:?} of {rank}: {fault}");
             }
-            // The cards arrive too late, or not at all.
+            // The cards of a rank that has exited arrive too late; those of rank 1 never arrive if rank 2 died.
             if rank == 1 {
                 job.cards.answer(1);
             }
@@ -274,7 +274,7 @@ fn peer_that_cannot_get_its_reply_is_reported() {
         let (outcome, _) = received.wait(zero);
         let Err(Fault::Dead { rank: 1, cause, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(&*cause, "it cannot be replied to: nobody knows");
-        // The process of a rank that has failed exits.
+        // Rank 0 has failed, so it exits.
         job.roster.report(0, Exit::Died("it has failed".into()));
         assert!(sent.wait(one).is_err());
     });
@@ -314,7 +314,7 @@ fn threads_that_connect_to_different_peers_do_not_wait_for_each_other() {
 #[test]
 fn close_waits_for_an_unconnected_peer_or_its_exit() {
     run_with_timeout(|| {
-        for comes in [true, false] {
+        for is_answered in [true, false] {
             let job = Job::new(2);
             let [zero, one] = &job.ranks[..] else { unreachable!() };
             let sent = start(zero, 1, 3);
@@ -325,14 +325,14 @@ fn close_waits_for_an_unconnected_peer_or_its_exit() {
                     !closing.is_finished() && job.roster.event_count() == 0,
                     "the rank has left before its message was sent"
                 );
-                if comes {
+                if is_answered {
                     job.cards.answer(1);
                     receive(one, 0, 3);
                 } else {
                     job.roster.report(1, Exit::Died("killed".into()));
                 }
             });
-            assert_eq!(sent.wait(zero).is_ok(), comes);
+            assert_eq!(sent.wait(zero).is_ok(), is_answered);
         }
     });
 }
@@ -350,7 +350,7 @@ fn messages_arrive_before_the_exit_of_their_sender() {
             assert_eq!(zero.received(posted).1, [1; 1000]);
             assert_eq!(zero.recv::<u8>(1, 6, 8).1, data(4));
             assert!(!confirmed.has_ended(), "the reply to an unconnected peer waits");
-            // Rank 1 is closing and waits for replies, which must reach it.
+            // Rank 1, which is closing, waits for replies.
             let long = zero.irecv::<u8>(1, 5, data(3).len());
             job.cards.answer(1);
             assert!(zero.received(long).1 == data(3));

@@ -1,7 +1,6 @@
 //! A third-party device: each rank has a mailbox, a locked queue of whole frames.
 //!
-//! The device is slow but complete: `mpj` implements eager, long and synchronous messages, collectives and failures
-//! on top.
+//! The device only moves frames: `mpj` implements the protocols, collectives and failures above it.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -18,7 +17,7 @@ const NAME: &str = "mailbox";
 /// The longest body of a frame, and the longest eager message.
 const FRAME: usize = 32 << 10;
 
-/// The number of frames that a mailbox holds before its senders have to wait.
+/// The maximum number of frames in a mailbox.
 const FULL: usize = 64;
 
 /// The driver: the mailboxes of the ranks of this process.

@@ -11,11 +11,12 @@ use mpj::boot::wire::{FrameDecoder, ToLauncher, ToProcess, encode_frame};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// Number of bytes after which `receive` returns. It is more than a socket buffer holds by default, so that all
-/// messages of an exited process are read, and small enough not to delay the other processes.
+/// The number of bytes after which `receive` returns, so that one process does not delay the others. A socket buffer
+/// holds less by default, so all messages of an exited process are read.
 const MAX_READ_PER_POLL: usize = 4 << 20;
 
-/// Number of queued bytes above which a process violates the protocol. A stopped process usually misses far less.
+/// The number of queued bytes above which a process violates the protocol. The queue of a stopped process is usually
+/// far shorter.
 const MAX_BACKLOG: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -23,9 +24,8 @@ pub(crate) struct Control {
     socket: UnixStream,
     frames: FrameDecoder,
     received: VecDeque<ToLauncher>,
-    /// Frames with unsent bytes; the process may be stopped.
+    /// Frames with unsent bytes.
     send_queue: VecDeque<Frame>,
-    /// Number of unsent bytes in `send_queue`.
     backlog: usize,
     closed: bool,
 }
@@ -51,7 +51,7 @@ impl Control {
         })
     }
 
-    /// Receives pending messages. Others may remain in the socket after `MAX_READ_PER_POLL` bytes.
+    /// Receives pending messages. After `MAX_READ_PER_POLL` bytes, the rest stays in the socket.
     ///
     /// # Errors
     /// The process sent bytes that are not a valid message.
@@ -67,7 +67,7 @@ impl Control {
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                // If a process exits before it has read all messages, the socket is reset.
+                // For example, the socket is reset if the process exits before it has read all messages.
                 Err(_) => self.closed = true,
             }
             while let Some(message) = self.frames.next().map_err(|e| e.to_string())? {
@@ -93,7 +93,7 @@ impl Control {
         self.closed
     }
 
-    /// Describes the position if the connection was closed in the middle of a message.
+    /// If the connection was closed in the middle of a message, returns a description of the position.
     pub(crate) fn incomplete_frame(&self) -> Option<String> {
         self.closed.then(|| self.frames.incomplete_frame()).flatten()
     }
@@ -109,13 +109,11 @@ impl Control {
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
         match encode_frame(message) {
             Ok(bytes) => self.send_frame(&bytes, fd),
-            // No message exceeds the limit, because `messages` and `exits` bound values, causes and batches. If one did,
-            // the process must not wait for it.
+            // The message exceeds the limit, which should not happen. The process must not wait for it.
             Err(_) => self.close(),
         }
     }
 
-    /// Queues an encoded message.
     pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
         if self.closed || self.backlog > MAX_BACKLOG {
             return;
@@ -136,7 +134,7 @@ impl Control {
                     self.backlog -= sent;
                 }
                 Err(Errno::INTR) => continue,
-                // The socket buffer is full, or other processes have not yet received too many descriptors.
+                // The socket buffer is full, or too many sent descriptors have not been received yet.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => return true,
                 Err(_) => {
                     self.send_queue.clear();

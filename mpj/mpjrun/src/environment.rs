@@ -1,4 +1,4 @@
-//! The environment of the ranks: which variables are set, passed on, removed or misspelt.
+//! The environment of the ranks: variables that are set, passed on or removed, and checks of their names and values.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,7 +13,7 @@ use crate::placement::SIMULATED_HOSTS;
 
 pub(crate) type Variable = (String, OsString);
 
-// Wrapper scripts can read these variables.
+// Variables for wrapper scripts: the first rank of the process, and the number of ranks of the job.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
 
@@ -21,13 +21,12 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
     all(&groups())
 }
 
-/// The parameters that a user should know first. They are also in their groups.
+/// The parameters that `--params` lists first.
 pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEVICES, &TIMEOUT, &TRACE];
 
 const OWN: &[ParameterGroup] =
     &[ParameterGroup { name: "start-up", parameters: &[&BIND, &SIMULATED_HOSTS, &KILL_AFTER] }];
 
-/// Returns the parameters of the ranks and of `mpjrun`, in groups.
 pub(crate) fn groups() -> Vec<ParameterGroup> {
     [&mpj::config::groups(), OWN].concat()
 }
@@ -36,7 +35,7 @@ pub(crate) fn groups() -> Vec<ParameterGroup> {
 #[derive(Debug)]
 pub(crate) struct Environment {
     set: Vec<Variable>,
-    /// The parameters as the ranks will see them.
+    /// The values of the parameters, as the ranks will read them.
     pub(crate) config: Config,
 }
 
@@ -59,16 +58,15 @@ impl Environment {
         Ok(Environment { config: config.map_err(|e| e.to_string())?, set })
     }
 
-    /// Returns the variables that the ranks must not inherit, because `mpjrun` or another launcher sets them.
+    /// Returns the variables that the ranks must not inherit: those of this and other launchers.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = OsString> + use<> {
         std::env::vars_os().map(|(name, _)| name).filter(|name| is_launcher_variable(name))
     }
 
-    /// Returns the variables to set for a process with first rank `first`, in a job of `size` ranks.
     pub(crate) fn for_process(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
         let identity =
             [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
-        // The ranks cannot count the cores of the job, because each of them might be bound to fewer.
+        // A bound rank cannot count the cores of the job.
         let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cores = (!self.config.is_set(&CORES))
             .then(|| (format!("{PREFIX}{}", CORES.name()), usable.to_string().into()));

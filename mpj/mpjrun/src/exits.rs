@@ -1,8 +1,7 @@
 //! Orderly exits, which are sent only to processes that request them.
 //!
-//! A process requests them when one of its ranks waits for a rank that might have left; most processes never do.
-//! `mpjrun` replies [`DELAY`] after some process has requested an exit that it does not know. Most jobs that end
-//! normally are over by then. However many ranks leave, each process gets at most one reply per [`DELAY`].
+//! A reply is due [`DELAY`] after there is both a request and an exit that the process does not know. Most jobs that
+//! end normally are over by then. However many ranks leave, each process gets at most one reply per [`DELAY`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -12,15 +11,15 @@ use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
 /// How long orderly exits are collected before they are sent.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// The most runs and contexts in a message of several runs, so that it stays below the frame limit. A run of its own
-/// stays below it because it came in a frame.
+/// The maximum number of runs and contexts in a message of several runs, so that it stays below the frame limit. A
+/// single run is below the limit, because its exit was received in a frame.
 const MAX_BATCH: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 pub(crate) struct OrderlyExits {
     /// The rank of each reported exit, in order; a rank that first closes and then leaves occurs twice.
     exits: Vec<u32>,
-    /// By requesting process: how many entries of `exits` it was sent.
+    /// By requesting process: the number of entries of `exits` that were sent to it.
     sent_counts: HashMap<usize, usize>,
     /// Processes with an unanswered request.
     waiting_processes: BTreeSet<usize>,
@@ -35,7 +34,6 @@ impl OrderlyExits {
         }
     }
 
-    /// Records that a process requests the exits that it does not know.
     pub(crate) fn add_query(&mut self, process: usize, now: Instant) {
         self.waiting_processes.insert(process);
         if *self.sent_counts.entry(process).or_default() < self.exits.len() {
@@ -43,7 +41,6 @@ impl OrderlyExits {
         }
     }
 
-    /// Returns when `mpjrun` must reply to the pending requests; `None` if it has nothing to report.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -59,7 +56,6 @@ impl OrderlyExits {
         }
         self.due = None;
         let mut replies = Vec::new();
-        // Most processes know the same number of exits, so they get the same messages.
         let mut by_sent_count = HashMap::new();
         for process in std::mem::take(&mut self.waiting_processes) {
             let sent = self.sent_counts.insert(process, self.exits.len()).unwrap_or_default();

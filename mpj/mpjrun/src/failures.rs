@@ -1,14 +1,14 @@
 //! Decides which ranks have failed, and in which order.
 //!
-//! A rank fails if it reports its own failure, another rank reports its death, or its process violates the protocol,
-//! exits too early or exits with an error. Hundreds of reports can arrive at once, in any order, and one failure causes
-//! others. So reports are only queued on receipt. After all ready sockets have been read, `process_reports` handles
-//! them in this order:
+//! A rank fails if it reports its own failure or aborts the job, another rank reports it as lost, or its process
+//! violates the protocol, exits too early or exits with an error. Many reports can arrive at once, in any order, and
+//! one failure causes others. So reports are queued on receipt. After the sockets of a pass of the event loop have been
+//! read, `process_reports` handles the reports in this order:
 //!
-//! 1. For the first failure only: exits of processes that reported nothing. A killed process might be the cause.
+//! 1. For the first failure only: exits of processes without a queued report. A killed process might be the cause.
 //! 2. Reports of processes about their own ranks, and their exits, in the order of arrival.
-//! 3. Reports about other processes. A connection breaks *because* a rank failed, so the reported process's own
-//!    messages and exit status are the better explanation, and are read first.
+//! 3. Reports about ranks of other processes. A connection often breaks *because* a rank failed. So the messages and
+//!    the exit status of the reported process, which explain more, are read first.
 //!
 //! If a call of a rank fails because of another rank, the rank sends `FailedDueTo`, and might exit before that rank. If
 //! both fail, the failure of the other rank is the root cause (`verdict`). A failure later than the grace period after
@@ -34,17 +34,16 @@ use crate::verdict::{Failure, FailureKind};
 pub(crate) struct FailureReports {
     /// Reports of processes about their own ranks, and exits of processes.
     own: VecDeque<FailureReport>,
-    /// Reports about ranks of other processes: the rank and the cause.
+    /// Reports about ranks of other processes: the lost rank and the cause.
     by_peers: VecDeque<(u32, String)>,
-    /// By rank: the rank that caused its last failed call, and when it reported that.
+    /// By rank: the rank that caused its last failed call, and the time of that report.
     causes: HashMap<u32, (u32, Instant)>,
     /// Processes that exited with code 0 before any process joined.
     never_joined: Vec<usize>,
-    /// Whether a process has joined.
     joined: bool,
 }
 
-/// A report that ranks of a process are dead.
+/// A report that ranks of a process have failed.
 #[derive(Debug)]
 struct FailureReport {
     process: usize,
@@ -58,7 +57,6 @@ impl FailureReports {
         self.own.push_back(FailureReport { process, ranks, kind });
     }
 
-    /// Queues a report that a rank of another process is dead.
     pub(crate) fn queue_peer_report(&mut self, rank: u32, cause: String) {
         self.by_peers.push_back((rank, cause));
     }
@@ -86,7 +84,6 @@ impl Job<'_> {
         }
     }
 
-    /// Records the exit of a process, if it has exited.
     pub(crate) fn on_exit(&mut self, index: usize) {
         if self.processes[index].status.is_some() {
             return;
@@ -96,8 +93,7 @@ impl Job<'_> {
         // The process has exited, so all messages that it sent are in the socket.
         self.read_messages(index);
         let member = &mut self.processes[index];
-        let torn = member.control.incomplete_frame();
-        // Fails if the descriptor was already removed.
+        let incomplete = member.control.incomplete_frame();
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
@@ -116,8 +112,10 @@ impl Job<'_> {
             ),
             (_, true, false) => {
                 let exited = FailureKind::Exited(status, "before leaving the job");
-                let kind = match (status, torn) {
-                    (ExitStatus::Code(_), Some(torn)) => FailureKind::ExitedMidMessage(status, torn),
+                let kind = match (status, incomplete) {
+                    (ExitStatus::Code(_), Some(incomplete)) => {
+                        FailureKind::ExitedMidMessage(status, incomplete)
+                    }
                     _ => exited,
                 };
                 self.reports.queue_own_report(index, ranks, kind);
@@ -161,7 +159,7 @@ impl Job<'_> {
         }
     }
 
-    /// Queues the exits of processes that reported nothing before the reports of the others.
+    /// Queues the exits of processes without a queued report before the reports of the others.
     fn collect_silent_exits(&mut self) {
         let own = std::mem::take(&mut self.reports.own);
         let reporting: HashSet<usize> = own.iter().map(|report| report.process).collect();
@@ -175,32 +173,32 @@ impl Job<'_> {
         matches!(self.kvs.exit_of(rank), Some(WireExit::Left | WireExit::Died(_)))
     }
 
-    /// Returns whether `mpjrun` terminates the processes, so that their exits are not failures.
+    /// Returns whether `mpjrun` is ending the job, so that exits are not failures.
     fn is_terminating(&self) -> bool {
         matches!(self.phase, JobPhase::Terminating(_) | JobPhase::Killed) || self.stop_reason.is_some()
     }
 
-    /// Records a failure, unless `mpjrun` caused it. A process keeps one failure: the one that explains most.
+    /// Records a failure, unless `mpjrun` is ending the job. Each process has one failure: the one that explains most.
     fn record_failure(&mut self, report: FailureReport) {
         let FailureReport { process, ranks, kind } = report;
         let (text, abort) = (kind.text(), matches!(kind, FailureKind::Abort(..)));
-        let is_ours = self.is_terminating();
+        let is_terminating_job = self.is_terminating();
         let caused_by = self.reports.cause_of(ranks.clone(), self.spec.grace);
         let known = self.processes[process].failure.and_then(|index| self.failures.get_mut(index));
-        // The code of a process says nothing more about ranks that have reported their failures, or have left before.
+        // An exit code adds nothing to a failure that the process itself has reported.
         let is_exit_code = matches!(kind, FailureKind::Exited(ExitStatus::Code(_), _));
         let adds_nothing = is_exit_code
             && known.as_ref().is_some_and(|earlier| !matches!(earlier.kind, FailureKind::ReportedByPeer(_)));
-        if !is_ours && !adds_nothing {
+        if !is_terminating_job && !adds_nothing {
             self.failed.extend(ranks.clone());
         }
         match known {
-            _ if is_ours || adds_nothing => {}
+            _ if is_terminating_job || adds_nothing => {}
             // The process's own report, or its exit, replaces the report of another rank.
             Some(earlier) if matches!(earlier.kind, FailureKind::ReportedByPeer(_)) => {
                 (earlier.kind, earlier.ranks) = (kind, ranks.clone());
             }
-            // A rank of this report caused the failure that is recorded for its process.
+            // A rank of this report caused the failure that is recorded for the process.
             Some(earlier) if earlier.caused_by.is_some_and(|cause_rank| ranks.contains(&cause_rank)) => {
                 (earlier.kind, earlier.ranks, earlier.caused_by) = (kind, ranks.clone(), caused_by);
             }
@@ -226,7 +224,8 @@ impl Job<'_> {
         ranks.for_each(|rank| self.record_exit(rank, WireExit::Died(text.clone())));
     }
 
-    /// Records a rank's exit. A death is sent to all other processes, an orderly exit only to those that request it.
+    /// Records a rank's exit. A death is sent to the other processes that have joined, an orderly exit only to those
+    /// that request it.
     pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
         let Some(replies) = self.kvs.record_exit(rank, &end) else { return };
         self.send_replies(replies);

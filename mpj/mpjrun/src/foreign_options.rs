@@ -1,5 +1,5 @@
-//! Options of other launchers. `mpjrun` accepts their single dash, and rejects options that it does not have with a
-//! message that says what to use instead.
+//! Command lines in the style of other launchers. `mpjrun` accepts long options with a single dash. It rejects options
+//! of other launchers with a message that says what to use instead.
 
 use std::ffi::OsString;
 
@@ -55,7 +55,7 @@ const FOREIGN: &[ForeignOption] = &[
 /// Gives long options that begin with one dash (`-np 4`, `-dev niodev`) their second dash.
 ///
 /// # Errors
-/// The command line has an option of another launcher that `mpjrun` does not have, or several programs (`:`).
+/// The command line has a known option of another launcher that `mpjrun` does not have, or several programs (`:`).
 pub(crate) fn normalize_args(
     args: impl IntoIterator<Item = OsString>,
     mpjrun: &Command,
@@ -66,7 +66,7 @@ pub(crate) fn normalize_args(
         let Some(word) =
             arg.to_str().and_then(|text| text.strip_prefix('-')).filter(|word| !["", "-"].contains(word))
         else {
-            // The program, or `--`. All further arguments belong to the program.
+            // The program, or `--`. All later arguments belong to the program.
             out.push(arg);
             break;
         };
@@ -84,7 +84,7 @@ pub(crate) fn normalize_args(
                 foreign.instead
             ));
         }
-        // The value is a separate argument if its option is the last letter: `-ln 4`, but not `-n4`.
+        // The value is a separate argument if its option is the last letter, as in `-ln 4` but not in `-n4`.
         let short = |letter| mpjrun.get_arguments().find(|option| option.get_short() == Some(letter));
         let taker = word.char_indices().find(|(_, letter)| short(*letter).is_some_and(takes_value));
         let value = taker.is_some_and(|(at, letter)| at + letter.len_utf8() == word.len());
@@ -108,7 +108,7 @@ pub(crate) fn misplaced_option<'a>(args: &'a [OsString], mpjrun: &Command) -> Op
     args.iter().filter_map(|arg| arg.to_str()).take_while(|arg| *arg != "--").find(is_ours)
 }
 
-/// Returns whether this is the name of a long option, or an alias of it.
+/// Returns whether `name` is the long name of an option, or one of its aliases.
 fn is_named(option: &Arg, name: &str) -> bool {
     option.get_long() == Some(name) || option.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
 }

@@ -1,5 +1,6 @@
-//! Reports of what each rank waits for. `mpjrun` requests them on a timeout, an interrupt or SIGQUIT. After the replies,
-//! or a second, it makes the table and handles the event. The table of a timeout is printed at the end of the job.
+//! The table of what each rank waits for. On a timeout, SIGINT or SIGQUIT, `mpjrun` queries the processes. When all
+//! have replied, or after a second, it makes the table and handles the event. The table of a timeout is printed at the
+//! end of the job.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,12 +13,12 @@ use crate::job::Job;
 use crate::print_line;
 use crate::verdict::LaunchError;
 
-/// How long processes may take to reply.
+/// The time that processes have to reply.
 const REPLY_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// The job continues.
+    /// SIGQUIT; the job continues.
     Quit,
     /// The first SIGINT, which is forwarded to the ranks after their replies.
     Interrupt,
@@ -42,7 +43,7 @@ impl HangReport {
 }
 
 impl Job<'_> {
-    /// Queries every running process that has joined, unless a query is pending.
+    /// Queries every running process that has joined. If a query is pending, only adds the reason to it.
     pub(crate) fn query_blocked(&mut self, reason: Reason) {
         if let Some(report) = &mut self.hang_report {
             return report.reasons.push(reason);
@@ -57,7 +58,7 @@ impl Job<'_> {
             Some(HangReport { until, reasons: vec![reason], expected, replies: BTreeMap::new() });
     }
 
-    /// If the query is complete or its time is over, makes the table and handles the events that led to the query.
+    /// If the query is complete or its time is over, makes the table and handles the events that caused the query.
     pub(crate) fn report_blocked(&mut self, now: Instant) {
         let Some(report) =
             self.hang_report.take_if(|report| report.replies.len() >= report.expected || report.until <= now)

@@ -34,13 +34,13 @@ pub(crate) const KILL_AFTER: Number = Number {
     help: "seconds between SIGTERM and SIGKILL when mpjrun terminates processes; read by mpjrun",
 };
 
-/// How long ranks may take to exit after an interrupt before `mpjrun` prints that it waits for them.
+/// The time from a SIGINT to the notice that `mpjrun` still waits for ranks to exit.
 const INTERRUPT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// The same SIGINT or SIGTERM within this time is a duplicate of the first.
+/// If the same signal, SIGINT or SIGTERM, comes again within this time, it is a duplicate.
 const SIGNAL_DEDUP: Duration = Duration::from_millis(100);
 
-/// How long `mpjrun` at most forwards remaining output after a second signal from the user.
+/// The time limit for forwarding the remaining output after a second SIGINT or SIGTERM.
 const OUTPUT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,11 +59,9 @@ pub(crate) struct JobProcess {
     pub(crate) control: Control,
     pub(crate) joined: bool,
     pub(crate) status: Option<ExitStatus>,
-    /// The index of its failure in `Job::failures`.
     pub(crate) failure: Option<usize>,
-    /// If the process closed its control socket before its ranks left: when it is killed unless it has exited, and why.
+    /// Set if the process closed its control socket before its ranks left: when it will be killed, and why.
     pub(crate) closed: Option<(Instant, String)>,
-    /// Whether the event loop also waits until the socket is writable.
     waits_for_writable: bool,
 }
 
@@ -100,7 +98,7 @@ pub(crate) struct Job<'a> {
     pub(crate) is_interrupt_reported: bool,
 }
 
-// The kinds of epoll events, in the low byte of the token. The upper half is the index of the process.
+// The kind of an epoll event is in the low byte of the token, the index of the process in the upper half.
 const CONTROL: u64 = 0;
 const EXIT: u64 = 1;
 const SIGNAL: u64 = 2;
@@ -151,7 +149,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
     let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
     stats.iter().chain(&trace).for_each(|table| print_line(table));
     match job.stop_reason {
-        // With `continue`, failures were reported when they happened, and did not end the job.
+        // With `continue`, failures did not end the job; independent ones have already been printed.
         Some(why) if job.failures.is_empty() || spec.continue_on_failure => Err(why),
         _ => {
             let status = |process: usize| job.processes[process].status;
@@ -211,7 +209,7 @@ impl Job<'_> {
                 tv_nsec: left.subsec_nanos().into(),
             });
             events.clear();
-            // If the wait was interrupted, `events` is empty.
+            // If the wait fails, `events` is empty.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
             let mut ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
             // Read the messages of a process before handling its exit.
@@ -260,7 +258,7 @@ impl Job<'_> {
         self.report_blocked(now);
         if self.interrupt_notice_at.is_some_and(|notice| notice <= now) {
             self.interrupt_notice_at = None;
-            // In the other phases the processes are terminated anyway.
+            // In other phases, the processes are terminated anyway.
             if self.phase == JobPhase::Running {
                 let alive = self.processes.iter().filter(|member| member.status.is_none());
                 print_line(&format!(
@@ -334,7 +332,7 @@ impl Job<'_> {
                 }
             }
             if signal == Signal::PIPE {
-                // Exit as any program in a pipeline whose reader has exited.
+                // End as if SIGPIPE had killed this process, like other programs in a pipeline.
                 let why = String::new();
                 self.stop_job(LaunchError { why, code: 128 + Signal::PIPE.as_raw() as u8 });
                 continue;
@@ -345,7 +343,7 @@ impl Job<'_> {
             }
             self.signal(signal);
             if signal == Signal::TSTP {
-                // SIGCONT continues this process, which then forwards it to the ranks.
+                // After SIGCONT, this process forwards it to the ranks.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
         }
@@ -362,13 +360,12 @@ impl Job<'_> {
                     epoll::EventFlags::IN
                 };
                 let data = epoll::EventData::new_u64(CONTROL | (index as u64) << 32);
-                // Fails if the socket was closed and removed meanwhile.
                 let _ = epoll::modify(&self.epoll, &member.control, data, flags);
             }
         }
     }
 
-    /// Kills the remaining children of the processes, and reaps the processes, which frees their ids.
+    /// Kills the remaining processes of each process group. Then reaps the processes of the job, which frees their ids.
     fn kill_and_reap(&mut self) {
         for member in &mut self.processes {
             member.process.signal(Signal::KILL);

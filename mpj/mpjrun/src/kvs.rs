@@ -1,4 +1,4 @@
-//! The key-value store through which ranks exchange addresses before they can send messages.
+//! The key-value store through which ranks exchange their business cards.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,6 @@ pub(crate) struct Reply {
     pub(crate) message: ToProcess,
 }
 
-/// The index of a process and the id of its pending request.
 type Requester = (usize, u64);
 
 /// The published keys, the pending gets and fences, and the exits of the ranks.
@@ -23,7 +22,7 @@ pub(crate) struct KvsServer {
     values: HashMap<(u32, String), Vec<u8>>,
     pending_gets: HashMap<(u32, String), Vec<Requester>>,
     fence: Vec<Requester>,
-    /// The error of every further fence, after a rank has left or died.
+    /// The error of every later fence, set when a rank has left or died.
     fence_error: Option<String>,
 }
 
@@ -44,7 +43,7 @@ impl KvsServer {
         self.exits.len() as u32
     }
 
-    /// Handles a request of process `from`; returns the replies that can be sent now.
+    /// Handles a request of process `from`. Returns the replies that can be sent now, to any process.
     pub(crate) fn request(&mut self, from: usize, request: ToLauncher) -> Vec<Reply> {
         let reply_to_sender = |message| vec![Reply { to: from, message }];
         match request {
@@ -95,7 +94,6 @@ impl KvsServer {
         self.fence.drain(..).map(reply).collect()
     }
 
-    /// Returns the latest exit report of a rank; `None` before the first.
     pub(crate) fn exit_of(&self, rank: u32) -> Option<&WireExit> {
         self.exits.get(rank as usize)?.as_ref()
     }
@@ -104,8 +102,8 @@ impl KvsServer {
         &self.dead
     }
 
-    /// Records the exit of a rank. Returns the error replies to the requests that depend on the rank, or `None` if the
-    /// exit is not new.
+    /// Records the exit of a rank. Returns the error replies to the requests that this exit fails, or `None` if the
+    /// exit adds nothing to an earlier one.
     pub(crate) fn record_exit(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Reply>> {
         let known = self.exits.get_mut(rank as usize)?;
         match (&*known, end) {

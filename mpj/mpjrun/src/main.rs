@@ -2,17 +2,17 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `main`, `foreign_options`, `params` | the command line, options of other launchers, and the list of parameters |
+//! | `main`, `foreign_options`, `params` | the command line, options of other launchers, the list of parameters |
 //! | `spec`, `placement`, `environment` | check the options, and assign ranks and variables to processes and hosts |
 //! | `spawn` | starts one process, which is killed when `mpjrun` exits |
 //! | `job` | the event loop: processes, signals, deadlines |
 //! | `messages` | handles the messages from the processes |
 //! | `failures` | decides which ranks have failed, from reports and exits |
-//! | `exits` | sends orderly exits to the processes that request them |
-//! | `hang_report` | prints what each rank waits for |
-//! | `memory` | creates the memory that ranks share, and checks that there is enough |
+//! | `exits` | collects orderly exits for the processes that request them |
+//! | `hang_report` | queries what each rank waits for |
+//! | `memory` | creates the memory that ranks share |
 //! | `control`, `kvs` | a control socket, and the key-value store |
-//! | `trace_files` | the trace of a job |
+//! | `trace_files` | merges the traces of the ranks |
 //! | `verdict` | selects the root cause, the exit code and the message |
 //! | `output`, `stdin`, `signals` | forward output, terminal input and signals |
 
@@ -47,11 +47,11 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 /// Starts PROGRAM as the ranks of a job on this host.
 ///
-/// A rank is a process that calls mpj::run, or a thread of such a process. If a rank fails, calls of the other ranks return
-/// errors that name it. After a grace period the other ranks are terminated, and one line names the root cause. Ctrl-C
-/// prints what each rank waits for and interrupts the ranks; a second Ctrl-C kills them. Ctrl-\ (SIGQUIT) prints what each
-/// rank waits for, and the job continues. Signals that were ignored at the start stay ignored: a script's shell ignores
-/// SIGINT for `mpjrun ... &`, so end such a job with SIGTERM.
+/// A rank is a process that calls mpj::run, or a thread of such a process. If a rank fails, calls of the other ranks on
+/// communicators with that rank return errors. After a grace period the other ranks are terminated, and a message
+/// names the root cause. Ctrl-C prints what each rank waits for and interrupts the ranks; a second Ctrl-C kills them.
+/// Ctrl-\ (SIGQUIT) prints what each rank waits for, and the job continues. Signals that were ignored at the start stay
+/// ignored: a script's shell ignores SIGINT for `mpjrun ... &`, so end such a job with SIGTERM.
 #[derive(Parser, Debug)]
 #[command(name = "mpjrun", version, override_usage = USAGE, after_long_help = AFTER)]
 struct Cli {
@@ -75,7 +75,7 @@ struct Cli {
     /// Ranks per process, as threads [default: 1; all with --devices smdev]
     #[arg(long, value_name = "M", value_parser = ranks, allow_negative_numbers = true)]
     ranks_per_process: Option<u32>,
-    /// Sets an environment variable for the ranks, or passes one on (they inherit all anyway); repeatable
+    /// Sets an environment variable for the ranks, or passes one on, which they inherit anyway; repeatable
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     set: Vec<String>,
     /// Prefixes each output line with its rank
@@ -98,8 +98,8 @@ struct Cli {
     /// [default: MPJ_TRACE, or no trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Prints the traffic of each rank by device and protocol at the normal end of the job, so not after a timeout or
-    /// Ctrl-C [default: MPJ_STATS, or no]
+    /// Prints the traffic by device and protocol of each rank that has left the job, so of no rank that was killed
+    /// [default: MPJ_STATS, or no]
     #[arg(long)]
     stats: bool,
     /// Lists the run-time parameters with defaults and allowed values
@@ -115,7 +115,7 @@ const USAGE: &str = "mpjrun -n N [OPTIONS] PROGRAM [ARGS]...";
 const AFTER: &str = "\
 Exit codes:
   0        all ranks finished without error
-  1 to 255 code of the first process that failed, or 128 + n if signal n killed it
+  1 to 255 code of the process that caused the failure, or 128 + n if signal n killed it
   CODE     a rank called abort(CODE)
   1        a process exited with 0 before its ranks had left the job, or without joining a job that
            others joined; output could not be written; mpjrun failed, for example without memory
@@ -206,7 +206,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a line with a single write, so that no other line can be mixed with it.
+/// Prints a message with a single write, so that other output is not mixed with it.
 fn print_line(line: &str) {
     // There is no other place to report a failed write.
     let _ = std::io::stderr().write_all(format!("mpjrun: {line}\n").as_bytes());

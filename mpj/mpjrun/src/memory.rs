@@ -1,5 +1,5 @@
-//! Creates the memory that the ranks of a host share, and checks that there is enough. Without the check, the kernel
-//! would kill a process when the memory runs out.
+//! Creates the memory that the ranks of a host share, after a check that enough is available. Without the check, the
+//! kernel might kill a process when the memory runs out.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -13,11 +13,11 @@ use rustix::process::Resource;
 use crate::job::Job;
 use crate::verdict::LaunchError;
 
-/// Upper bound of the bytes that a segment's file needs in addition to `Segment::needed`, without those of pools.
+/// Upper bound of the bytes that a segment's file needs in addition to `Segment::needed`, not counting pools.
 const MAX_FILE_OVERHEAD: u64 = 64 << 10;
 
 impl Job<'_> {
-    /// Creates the segment of each host that needs one, at the first join: programs that never join cost nothing.
+    /// Creates the segment of each host that needs one, at the first join: other programs need no segments.
     pub(crate) fn create_segments(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
             let mut reserved = 0;
@@ -28,7 +28,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Creates the memory of one host. `reserved` is the memory of the preceding hosts, which no rank has touched yet.
+    /// Creates the segment of one host. `reserved` is the size of the preceding segments, which no rank has touched
+    /// yet.
     fn segment(&self, host: HostId, reserved: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
         let placement = &self.spec.placement;
         let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
@@ -57,7 +58,7 @@ impl Job<'_> {
         }
         let mut config = config.clone();
         if !fits_address_space(Segment::mapped(size, &config) as u64) {
-            // Without pool blocks that other ranks can read in place, the job runs, but copies messages.
+            // The job also runs without pool blocks in the segment, but then it copies messages.
             config.set(&SHM_POOL_MIB, 0).map_err(|e| error(&e))?;
         }
         let segment =
@@ -75,7 +76,7 @@ fn fits_address_space(bytes: u64) -> bool {
     limit.is_none_or(|limit| bytes <= limit / 4)
 }
 
-/// If a file of `file_size` bytes or `total` bytes of memory are unavailable, returns the reason, and what to do.
+/// If a file of `file_size` bytes or `total` bytes of memory are unavailable, returns the reason and what to do.
 fn why_unavailable(file_size: u64, total: u64) -> Option<String> {
     let is_short = |left: &u64| *left < total;
     if let Some(left) = available().filter(is_short) {
@@ -109,7 +110,7 @@ fn available() -> Option<u64> {
 struct CgroupFiles {
     limit: &'static str,
     used: &'static str,
-    /// The lines of `memory.stat` for the page cache, which the kernel reclaims when memory is short.
+    /// The lines of `memory.stat` for the page cache, which the kernel can reclaim.
     cache: [&'static str; 2],
 }
 
@@ -122,7 +123,7 @@ const V2: CgroupFiles =
     CgroupFiles { limit: "memory.max", used: "memory.current", cache: ["active_file", "inactive_file"] };
 
 /// Returns the smallest number of available bytes in the memory cgroups of a process, and the folder of that cgroup.
-/// `root` is where cgroups are mounted, `membership` the text of `/proc/PID/cgroup`.
+/// `root` is the mount point of cgroups, `membership` the text of `/proc/PID/cgroup`.
 fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     let mut groups = Vec::new();
     for line in membership.lines() {
@@ -130,7 +131,7 @@ fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         let mut under = |root: PathBuf, names: &'static CgroupFiles| {
             let own = root.join(path.trim_start_matches('/'));
-            // In a container the path can be that of the host, while the process's own group is at the root.
+            // In a container, the path can be that of the host, while the cgroup of the process is at the root.
             let over = own.ancestors().take_while(|group| group.starts_with(&root));
             groups.extend(over.filter_map(|group| Some((cgroup_available(group, names)?, group.to_owned()))));
         };
@@ -144,7 +145,7 @@ fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     groups.into_iter().min()
 }
 
-/// Returns the bytes that are available below the limit of a cgroup; `None` if it has no limit.
+/// Returns the bytes that are available below the limit of a cgroup; `None` if it has no limit or cannot be read.
 fn cgroup_available(group: &Path, names: &CgroupFiles) -> Option<u64> {
     let number = |name| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(names.limit)?, number(names.used)?);
@@ -160,7 +161,6 @@ fn cgroup_available(group: &Path, names: &CgroupFiles) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A folder that is removed on drop.
     struct Tree(PathBuf);
 
     impl Tree {

@@ -11,14 +11,14 @@ use crate::job::Job;
 use crate::kvs::Reply;
 use crate::verdict::{FailureKind, LaunchError};
 
-/// Maximum length in bytes of a cause that is forwarded.
+/// The maximum length in bytes of a cause that is forwarded.
 const MAX_CAUSE_LEN: usize = 4096;
 const _: () = assert!(2 * MAX_CAUSE_LEN < MAX_MESSAGE);
 
-/// How long a process may take to exit after its control socket was closed: an exiting process closes the socket first.
+/// The time that a process has to exit after it closed its control socket: an exiting process closes the socket first.
 const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(200);
 
-/// Maximum length in bytes of the program's `mpj` version in an error message.
+/// The maximum length in bytes of the program's `mpj` version in an error message.
 const MAX_VERSION_LEN: usize = 40;
 
 impl Job<'_> {
@@ -42,7 +42,6 @@ impl Job<'_> {
         let has_left = ranks.into_iter().all(|rank| self.kvs.exit_of(rank) == Some(&WireExit::Left));
         let member = &mut self.processes[index];
         if member.control.is_closed() {
-            // Fails if the socket was already removed.
             let _ = epoll::delete(&self.epoll, &member.control);
             if is_valid && member.joined && !has_left && member.status.is_none() {
                 let at = member
@@ -62,7 +61,7 @@ impl Job<'_> {
         self.reports.queue_own_report(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
     }
 
-    /// Kills the processes that have closed their control sockets too early and did not exit in time.
+    /// Kills the processes that have closed their control sockets too early and have not exited in time.
     pub(crate) fn check_closed(&mut self) {
         let now = Instant::now();
         for index in 0..self.processes.len() {
@@ -74,7 +73,7 @@ impl Job<'_> {
         }
     }
 
-    /// Handles a message; deaths are queued, and processed later. Returns an error if it violates the protocol.
+    /// Handles a message; failures are queued. Returns an error if the message violates the protocol.
     fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
         match message {
             ToLauncher::Put { rank, .. }
@@ -123,7 +122,7 @@ impl Job<'_> {
                     FailureKind::Abort(code, truncate_cause(reason)),
                 );
             }
-            // The reply to a `Get`, a frame with the value, must also stay below the limit.
+            // The reply to a `Get` contains the value, and must not exceed the limit of a frame.
             ToLauncher::Put { value, .. } if value.len() > MAX_MESSAGE - 64 => {
                 return Err(format!("it put a value of {} bytes, which is too long", value.len()));
             }

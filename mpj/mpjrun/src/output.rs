@@ -1,5 +1,5 @@
-//! Forwards the output of the ranks, line by line, on a separate thread. A slow reader of the output delays only ranks
-//! that print.
+//! Forwards the output of the ranks by whole lines, on a separate thread. So a slow reader of the output delays only
+//! ranks that print.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,13 +12,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-/// One output pipe of a process.
 #[derive(Debug)]
 struct Stream {
     from: OwnedFd,
     to: StdStream,
     label: String,
-    /// The start of an incomplete line.
+    /// The start of a line that is not complete yet.
     line: Vec<u8>,
 }
 
@@ -28,19 +27,20 @@ enum StdStream {
     Err,
 }
 
-/// Whether all output was written.
+/// How the forwarding of the output ended.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OutputStatus {
+    /// Whether a write failed for another reason.
     pub(crate) write_failed: bool,
-    /// The reader of the output has closed its end, as in `mpjrun … | head`.
+    /// Whether a reader of the output has closed its end, as in `mpjrun … | head`.
     pub(crate) reader_closed: bool,
 }
 
-/// Maximum length in bytes of a line that is kept together. A longer line is forwarded in parts.
+/// The maximum length in bytes of a line that is kept together. A longer line is forwarded in parts.
 const MAX_LINE: usize = 1 << 20;
 
-/// After all processes of the job have exited, a pipe that another process holds open is read until it gives no
-/// output for this time.
+/// After all processes of the job have exited, other processes might hold their pipes open. The pipes are read until
+/// none has had output for this time.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 
 /// The output pipes of a job, until a thread reads them.
@@ -79,7 +79,6 @@ impl Output {
         let (sender, done) = mpsc::channel();
         let body = move || {
             let status = read_all(self.streams, job_ended);
-            // Fails if the receiver has stopped waiting.
             let _ = sender.send(status);
         };
         let thread = std::thread::Builder::new().name("output".into()).spawn(body)?;
@@ -96,7 +95,6 @@ impl OutputThread {
             None => self.done.recv().ok(),
         };
         if status.is_some() {
-            // The thread is about to exit.
             let _ = self.thread.join();
         }
         status.unwrap_or_default()
@@ -132,9 +130,9 @@ fn read_all(mut streams: Vec<Stream>, job_ended: OwnedFd) -> OutputStatus {
                 }
             }
         });
-        // If the reader of standard error has exited, close the pipes of the ranks, so that their writes also fail.
-        // Keep reading standard output until the ranks are terminated: a rank might report a failed write as its own
-        // failure.
+        // If the reader of standard error has exited, close those pipes of the ranks, so that their writes also fail.
+        // Keep reading standard output until the ranks are terminated, because a rank might report a failed write as
+        // its own failure.
         streams.retain(|stream| stream.to == StdStream::Out || !out.reader_closed[stream.to as usize]);
     }
     streams.iter_mut().for_each(|stream| stream.end(&mut out));
@@ -160,7 +158,7 @@ fn wait(streams: &[Stream], job_ended: Option<&OwnedFd>, limit: Option<Duration>
 }
 
 impl Stream {
-    /// Forwards complete lines, and stores the start of the next line up to `MAX_LINE` bytes.
+    /// Forwards complete lines, and the start of a line of more than `MAX_LINE` bytes. Stores the rest.
     fn push(&mut self, bytes: &[u8], out: &mut StdStreams) {
         let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         if complete == 0 && self.line.len() + bytes.len() <= MAX_LINE {
@@ -199,9 +197,8 @@ impl Stream {
 /// The standard output and error of `mpjrun`.
 #[derive(Debug, Default)]
 struct StdStreams {
-    /// By target: whether a write failed. The first failure is reported, and the job continues.
+    /// By stream: whether a write failed. The first failure is printed, and the job continues.
     write_failed: [bool; 2],
-    /// By target: whether the reader has closed its end.
     reader_closed: [bool; 2],
 }
 
@@ -236,7 +233,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
         match rustix::io::write(to, bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
-            // Another process may have made the descriptor non-blocking.
+            // Another process might have made the descriptor non-blocking.
             Err(Errno::AGAIN) => {
                 let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }

@@ -1,4 +1,4 @@
-//! `mpjrun --params`: lists the run-time parameters in groups, the most important parameters first.
+//! `mpjrun --params`: lists the run-time parameters in groups.
 
 use std::io::Write;
 use std::process::ExitCode;

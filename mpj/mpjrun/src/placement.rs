@@ -1,4 +1,4 @@
-//! The hosts of a job. One host can simulate several, to test programs and devices as on a cluster.
+//! The hosts of a job. One host can simulate several, to test programs and devices.
 
 use mpj::config::Text;
 use mpj_devices::{HostId, Hosts};
@@ -18,10 +18,10 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Places `size` ranks as the parameter `text` says.
+    /// Places `size` ranks according to `text`, the value of [`SIMULATED_HOSTS`].
     ///
     /// # Errors
-    /// The text is invalid, or places another number of ranks.
+    /// The text is invalid, or does not place exactly `size` ranks.
     pub(crate) fn new(text: &str, size: u32) -> Result<Placement, String> {
         let entries = parse_hosts(text)?;
         let parameter = format!("MPJ_{}={text}", SIMULATED_HOSTS.name);
@@ -75,7 +75,7 @@ fn parse_hosts(text: &str) -> Result<Vec<(&str, Option<u32>)>, String> {
         .collect::<Option<_>>()
         .ok_or_else(invalid)?;
     let (_, first) = entries.split_last().ok_or_else(invalid)?;
-    // The names occur in one-line messages.
+    // Messages with a name must have one line.
     let is_name =
         |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
     let is_whole = entries.iter().all(|(name, _)| is_name(name)) && first.iter().all(|(_, n)| n.is_some());

@@ -1,4 +1,4 @@
-//! Reads the signals to `mpjrun` from a descriptor.
+//! Signals to `mpjrun`, which it reads from a descriptor.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Signal;
 
-/// The signals that `mpjrun` forwards to the ranks, and SIGQUIT, which prints what the ranks wait for.
+/// The signals that `mpjrun` handles, in addition to SIGPIPE.
 const HANDLED: [Signal; 8] = [
     Signal::INT,
     Signal::QUIT,
@@ -18,7 +18,7 @@ const HANDLED: [Signal; 8] = [
     Signal::TSTP,
 ];
 
-/// A descriptor for the handled signals, which are blocked in this process.
+/// A descriptor from which blocked signals are read.
 pub(crate) struct Signals {
     fd: OwnedFd,
     original_mask: SignalMask,
@@ -41,7 +41,7 @@ impl SignalMask {
         unsafe { libc::sigaddset(&raw mut self.0, signal.as_raw()) };
     }
 
-    /// Blocks exactly these signals in the calling thread, and returns the previous set. Async-signal-safe.
+    /// Blocks exactly these signals in the calling thread, and returns the previous set. This is async-signal-safe.
     pub(crate) fn set(&self) -> io::Result<SignalMask> {
         let mut previous = SignalMask::empty();
         // SAFETY: both pointers are to initialised sets.
@@ -53,20 +53,20 @@ impl SignalMask {
 }
 
 impl Signals {
-    /// Blocks the signals. Must be called before any thread is started, because threads inherit the set.
+    /// Blocks the signals. Must be called before another thread is started, because threads inherit the set.
     pub(crate) fn block() -> io::Result<Signals> {
         let ignored = ignored();
         let mut mask = SignalMask::empty();
         // `output` sends SIGPIPE to this process when the reader of standard output has exited.
         mask.add(Signal::PIPE);
         for signal in HANDLED {
-            // Signals that were ignored at the start (nohup) stay ignored, also in the ranks.
+            // Signals that were ignored at the start (nohup) stay ignored, even in the ranks.
             if ignored >> (signal.as_raw() - 1) & 1 == 0 {
                 mask.add(signal);
             }
         }
         let mut blocked = mask;
-        // Exceeding the file size limit must be an error and not kill this process.
+        // A write beyond the file size limit must fail, and not kill this process.
         blocked.add(Signal::XFSZ);
         let original_mask = blocked.set()?;
         // SAFETY: the pointer is to an initialised set; −1 requests a new descriptor.
@@ -78,7 +78,6 @@ impl Signals {
         Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, original_mask })
     }
 
-    /// Returns the signals that were blocked before `block`.
     pub(crate) fn original_mask(&self) -> SignalMask {
         self.original_mask
     }

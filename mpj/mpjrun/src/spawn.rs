@@ -40,12 +40,12 @@ pub(crate) struct Spawner<'a> {
     spec: &'a JobSpec,
     traces: Option<&'a TraceFiles>,
     original_mask: SignalMask,
-    /// The limit of file descriptors of the processes, if it was raised for `mpjrun`.
+    /// The limit of file descriptors for the processes, if it was raised for `mpjrun`.
     original_limit: Option<Rlimit>,
     pipe_stdin: bool,
 }
 
-/// The number of descriptors that `mpjrun` needs in addition to those of the processes.
+/// The number of descriptors that `mpjrun` needs in addition to four for each process.
 const OWN_DESCRIPTORS: u64 = 20;
 
 impl<'a> Spawner<'a> {
@@ -77,8 +77,7 @@ impl<'a> Spawner<'a> {
         Ok(Spawner { spec, traces, original_mask, original_limit, pipe_stdin })
     }
 
-    /// Starts the process of these ranks, with pipes for its output if `piped`. Returns it and the `mpjrun` end of its
-    /// control socket.
+    /// Starts the process of these ranks. Returns it and the end of its control socket for `mpjrun`.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), LaunchError> {
         self.try_start(&ranks, piped).map_err(|e| spawn_error(&self.spec.program, &ranks, &e))
     }
@@ -108,7 +107,7 @@ impl<'a> Spawner<'a> {
         let cores = self.spec.cores.as_ref().map(of_process);
         let before_exec = move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // If mpjrun exited before the call above, this process gets no signal.
+            // If `mpjrun` exited before the call above, this process gets no signal.
             if rustix::process::getppid() != Some(launcher) {
                 return Err(Errno::SRCH.into());
             }
@@ -122,13 +121,12 @@ impl<'a> Spawner<'a> {
             rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
             mask.set().map(|_| ())
         };
-        // SAFETY: between fork and exec the closure makes system calls only, on copies and a descriptor made before;
-        // it neither allocates nor takes a lock.
+        // SAFETY: between fork and exec the closure only makes system calls; it neither allocates nor takes a lock.
         unsafe { command.pre_exec(before_exec) };
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // `Job` does not contain the process yet, so it would not kill it.
+            // `Job` does not contain the process yet, so kill it here.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         })?;
         Ok((Process { child, ranks: ranks.clone(), pid, pidfd }, ours))
@@ -179,12 +177,10 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns a descriptor that becomes readable when the process exits.
     pub(crate) fn pidfd(&self) -> impl AsFd {
         &self.pidfd
     }
 
-    /// Returns how the process exited; `None` while it runs.
     pub(crate) fn status(&self) -> Option<ExitStatus> {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), how).ok().flatten()?;
@@ -195,7 +191,7 @@ impl Process {
     /// Sends a signal to the process group, or only to the process if it has left its group.
     pub(crate) fn signal(&self, signal: Signal) {
         if rustix::process::kill_process_group(self.pid, signal).is_err() {
-            // If the process has just exited, this also fails, and the signal is not needed.
+            // If the process has exited, this fails, too, and the signal is not needed.
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
         }
     }

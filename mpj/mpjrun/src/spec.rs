@@ -21,7 +21,7 @@ use crate::{Cli, OnFailure};
 pub(crate) struct JobSpec {
     pub(crate) size: u32,
     pub(crate) placement: Placement,
-    /// By process, in order. All ranks of a process run on one host.
+    /// The ranks of each process. They run on one host.
     pub(crate) process_ranks: Vec<Range<u32>>,
     /// The devices to use; `None` for all available ones.
     pub(crate) devices: Option<Vec<String>>,
@@ -48,7 +48,6 @@ impl JobSpec {
         if !(1..=MAX_RANKS).contains(&size) {
             return Err(usage(format!("-n {size}: expected 1 to {MAX_RANKS} ranks")));
         }
-        // Each of these options sets a parameter.
         let options: [(&str, &dyn Parameter, &Option<String>); 3] = [
             ("--data-path", &DATA_PATH, &cli.data_path),
             ("--bind", &BIND, &cli.bind),
@@ -77,10 +76,10 @@ impl JobSpec {
             )));
         }
         let placement = Placement::new(environment.config.text(&SIMULATED_HOSTS), size).map_err(usage)?;
-        // A device of the program might connect hosts, so only these two are rejected.
-        let within_host = [SmDriver::NAME, ShmDriver::NAME];
+        // A device of the program might connect hosts.
+        let within_one_host = [SmDriver::NAME, ShmDriver::NAME];
         let connects_hosts =
-            |names: &Vec<String>| names.iter().any(|name| !within_host.contains(&name.as_str()));
+            |names: &Vec<String>| names.iter().any(|name| !within_one_host.contains(&name.as_str()));
         if placement.hosts.count() > 1 && !devices.as_ref().is_none_or(connects_hosts) {
             return Err(usage(format!(
                 "{named} cannot connect hosts, and MPJ_{} has {}: add niodev or ibvdev",
@@ -112,7 +111,6 @@ impl JobSpec {
         })
     }
 
-    /// Returns the index of the process that hosts a rank.
     pub(crate) fn process_of(&self, rank: u32) -> usize {
         self.process_ranks.partition_point(|ranks| ranks.end <= rank)
     }

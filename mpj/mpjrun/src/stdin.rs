@@ -1,5 +1,5 @@
-//! Forwards terminal input to rank 0. The ranks are not in the foreground process group of the terminal, so the kernel
-//! would stop a rank that reads from it.
+//! Forwards terminal input to the process of rank 0. The ranks are not in the foreground process group of the terminal,
+//! so the kernel would stop a rank that reads from it.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -11,10 +11,10 @@ pub(crate) fn is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stdin())
 }
 
-/// The interval at which a job in the background checks whether it is in the foreground.
+/// The interval at which a job in the background checks whether it has moved to the foreground.
 const FOREGROUND_POLL: Duration = Duration::from_millis(200);
 
-/// Starts the forwarding thread. It ends at the end of the input, or when rank 0 has closed its standard input.
+/// Starts the forwarding thread. It ends at the end of the input, or when a read or a write fails.
 pub(crate) fn forward(mut to: ChildStdin) -> std::io::Result<()> {
     let body = move || {
         let mut bytes = [0; 4096];
@@ -33,7 +33,7 @@ pub(crate) fn forward(mut to: ChildStdin) -> std::io::Result<()> {
     std::thread::Builder::new().name("input".into()).spawn(body).map(|_| ())
 }
 
-/// Returns whether this process is in the foreground. Otherwise a read from the terminal would stop it.
+/// Returns whether this process is in the foreground. In the background, a read from the terminal would stop it.
 fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin())
         .map_or(true, |group| group == rustix::process::getpgrp())

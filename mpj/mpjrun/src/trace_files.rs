@@ -9,7 +9,7 @@ use mpj_devices::trace::{TRACE, TraceFiles};
 use crate::environment::Variable;
 use crate::print_line;
 
-/// Begins the trace of a job. On failure prints the error, and the job runs without a trace.
+/// Begins the trace of a job. If that fails, prints the error and returns `None`.
 pub(crate) fn begin(path: &Path, size: u32) -> Option<TraceFiles> {
     TraceFiles::begin(path, size).inspect_err(|why| print_line(why)).ok()
 }
@@ -20,7 +20,7 @@ pub(crate) fn variable(traces: Option<&TraceFiles>) -> Variable {
     (format!("{PREFIX}{}", TRACE.name), path)
 }
 
-/// Merges the files of the ranks. Returns the summary of their waits.
+/// Merges the files of the ranks. Returns a summary of their waits, or prints the error.
 pub(crate) fn end(traces: TraceFiles) -> Option<String> {
     let path = traces.path().display().to_string();
     match traces.join() {

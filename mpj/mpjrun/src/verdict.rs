@@ -28,7 +28,7 @@ impl LaunchError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     pub(crate) code: u8,
-    /// The message, if there is any.
+    /// The message; it can have several lines.
     pub(crate) line: Option<String>,
     /// Whether a signal to `mpjrun` ended the job, and not a failure of a rank.
     pub(crate) is_interrupt: bool,
@@ -36,7 +36,6 @@ pub(crate) struct Verdict {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
-    /// Its index.
     pub(crate) process: usize,
     pub(crate) pid: u32,
     pub(crate) ranks: Range<u32>,
@@ -58,12 +57,12 @@ impl Failure {
 pub(crate) enum FailureKind {
     /// A rank reported its own failure. The exit status is not known yet.
     Reported(String),
-    /// Another process reported the death of the rank. The exit status is not known yet.
+    /// A rank of another process reported the rank as lost. The exit status is not known yet.
     ReportedByPeer(String),
     Abort(i32, String),
     /// The process exited with code 0 and never joined, but others did.
     NeverJoined,
-    /// The text says in which phase of its life the process exited.
+    /// The text says whether the process had joined or left the job.
     Exited(ExitStatus, &'static str),
     /// The text says at which byte of a message the control connection was closed.
     ExitedMidMessage(ExitStatus, String),
@@ -71,7 +70,7 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
-    /// Returns the text that other ranks get and the verdict contains.
+    /// Returns the text for the message. Other ranks get the same text, except for `ReportedByPeer`.
     pub(crate) fn text(&self) -> String {
         match self {
             FailureKind::Reported(cause) => cause.clone(),
@@ -123,11 +122,11 @@ pub(crate) fn signal_name(signal: i32) -> String {
 
 const PIPE: i32 = Signal::PIPE.as_raw();
 
-/// Failures within this time count as simultaneous, because exits are detected in an arbitrary order.
+/// Failures within this time of the first count as simultaneous, because exits are detected in an arbitrary order.
 pub(crate) const TIE: Duration = Duration::from_millis(50);
 
-/// Returns the earliest failure; among simultaneous failures an abort, or otherwise a death by signal. If another
-/// recorded failure caused it, returns that one, unless that one names the death of the first as its cause.
+/// Returns the earliest failure; among simultaneous failures an abort, or otherwise a death by signal. If it names
+/// another failed rank as its cause, returns the failure of that rank instead, unless each blames the other.
 fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
@@ -139,18 +138,17 @@ fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     for _ in failures {
         let failure_of = |rank: u32| failures.iter().find(|failure| failure.ranks.contains(&rank));
         match cause.caused_by.and_then(failure_of) {
-            Some(before) if !before.blames(&cause.ranks) => cause = before,
+            Some(named_cause) if !named_cause.blames(&cause.ranks) => cause = named_cause,
             _ => break,
         }
     }
     Some(cause)
 }
 
-/// Maximum number of additional causes in the message.
 const MAX_CAUSES: usize = 16;
 
 impl Failure {
-    /// Returns whether this failure follows from one of `failures`.
+    /// Returns whether this failure is a peer's report, or names a failed rank of another process as its cause.
     pub(crate) fn follows(&self, failures: &[Failure]) -> bool {
         let has_failed = |first: u32| {
             failures.iter().any(|other| other.process != self.process && other.ranks.contains(&first))
@@ -180,8 +178,8 @@ fn format_failures(same: &[&Failure]) -> String {
     )
 }
 
-/// Returns the verdict on a job. `failures` are in the order of detection, `failed` are all ranks that have failed,
-/// `received` are the signals to `mpjrun`, and `status` returns how a process exited.
+/// Returns the verdict on a job. `failures` are in the order of detection, `failed` are all failed ranks, `status`
+/// returns how a process exited, and `received` are the signals to `mpjrun`.
 pub(crate) fn verdict(
     failures: &[Failure],
     failed: &BTreeSet<u32>,
@@ -207,14 +205,14 @@ pub(crate) fn verdict(
             Some(format!("the job was ended by signal {}, which mpjrun received", signal_name(signal)));
         return Verdict { code, line, is_interrupt: true };
     }
-    // Processes that fail with the same text, such as "no network", have the same cause, so they are named together.
+    // Processes that fail with the same text, such as "no network", are named together.
     let text = failure.kind.text();
     let (mut same, others): (Vec<&Failure>, Vec<&Failure>) =
         failures.iter().partition(|other| other.process == failure.process || other.kind.text() == text);
-    // The message contains the pid of the first.
+    // The message contains the pid of the first one.
     same.sort_by_key(|other| other.process != failure.process);
     let mut line = format_failures(&same);
-    // A process that exited by itself has printed its own error.
+    // A process that exited by itself has probably printed its own error.
     let has_exited = |other: &Failure| matches!(other.kind, FailureKind::Exited(ExitStatus::Code(_), _));
     let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_exited(other);
     let own: Vec<&Failure> = others.into_iter().filter(has_own_cause).collect();
@@ -224,7 +222,6 @@ pub(crate) fn verdict(
         1 => line += "; 1 rank failed because of it",
         count => line += &format!("; {count} ranks failed because of it"),
     }
-    // Also report failures with other causes, once for each text.
     let mut texts: Vec<Vec<&Failure>> = Vec::new();
     for other in own {
         match texts.iter_mut().find(|known| known[0].kind.text() == other.kind.text()) {
@@ -238,7 +235,7 @@ pub(crate) fn verdict(
     if texts.len() > MAX_CAUSES {
         line += &format!("\n  and {} more causes", texts.len() - MAX_CAUSES);
     }
-    // SIGPIPE after the reader of the output has exited is a normal end of a pipeline, and prints no line.
+    // SIGPIPE after the reader of the output has exited is a normal end of a pipeline.
     let is_pipeline_end = output.reader_closed
         && matches!(failure.kind, FailureKind::Exited(ExitStatus::Signal(signal), _) if signal == PIPE);
     Verdict { code, line: (!is_pipeline_end).then_some(line), is_interrupt: false }

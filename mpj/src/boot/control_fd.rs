@@ -8,10 +8,10 @@ use rustix::io::FdFlags;
 
 use super::wire::CONTROL_VAR;
 
-/// Takes the inherited socket; `None` without a launcher. It can be taken once.
+/// Returns the inherited socket, or `None` if [`CONTROL_VAR`] is not set. Only one call can return the socket.
 ///
 /// # Errors
-/// The socket was taken already, or the variable does not name an open socket of this process.
+/// An earlier call returned the socket, the variable does not name an open socket of this process, or `fcntl` fails.
 pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let Some(text) = std::env::var_os(CONTROL_VAR) else { return Ok(None) };
@@ -34,7 +34,7 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     Ok(Some(socket))
 }
 
-/// Returns the descriptor in `fd:inode` if it is open and is that socket.
+/// Parses `fd:inode`. Returns the descriptor if it is open and is the socket with that inode.
 fn descriptor(text: &str) -> Option<RawFd> {
     let (fd, inode) = text.split_once(':')?;
     let fd = fd.parse::<RawFd>().ok()?;

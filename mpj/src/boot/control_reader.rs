@@ -27,7 +27,7 @@ impl ControlReader {
     /// Waits for the next message. If it announces a descriptor, returns that as well, unless the descriptor was lost.
     ///
     /// # Errors
-    /// `mpjrun` has exited, or sent an invalid message.
+    /// The connection is broken, or `mpjrun` sent an invalid message.
     pub(super) fn next(&mut self, socket: &UnixStream) -> Result<(ToProcess, Option<OwnedFd>), String> {
         loop {
             if let Some(message) = self.frames.next().map_err(|e| format!("mpjrun sent an {e}"))? {

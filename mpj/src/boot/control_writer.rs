@@ -1,11 +1,7 @@
 //! The sending side of a process's control socket.
 //!
 //! Ranks send while they make progress and hold locks that other threads need, but `mpjrun` might be stopped or busy.
-//! Messages therefore go into a queue. If no other thread is writing, the sending thread writes the queue:
-//!
-//! * [`post`](ControlWriter::post) writes as much as the socket accepts, and starts a thread for the rest.
-//! * [`send_and_wait`](ControlWriter::send_and_wait) returns after the message was written, because the process might
-//!   exit next.
+//! Messages therefore go into a queue. If no other thread is writing, the sending thread writes the queue.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -25,19 +21,19 @@ pub(super) struct ControlWriter {
 
 #[derive(Default)]
 struct Queue {
-    /// The bytes that no thread has begun to write.
+    /// The bytes that no thread is writing.
     bytes: Vec<u8>,
     /// The total number of bytes that were enqueued; `written` counts those that were written.
     enqueued: u64,
     written: u64,
-    /// Whether a thread is writing; it continues until the queue is empty.
+    /// Whether a thread is writing the queue.
     is_writing: bool,
-    lost: Option<String>,
+    send_error: Option<String>,
 }
 
 impl Queue {
     fn check(&self) -> Result<(), String> {
-        self.lost.clone().map_or(Ok(()), Err)
+        self.send_error.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -60,10 +56,10 @@ impl ControlWriter {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enqueues a message, and returns after it was written.
+    /// Enqueues a message, and returns after it was written: for processes that might exit next.
     ///
     /// # Errors
-    /// `mpjrun` has exited, or the message is too long.
+    /// A write to the socket fails or has failed, or the message is too long.
     pub(super) fn send_and_wait(&self, message: &ToLauncher) -> Result<(), String> {
         let mut queue = self.enqueue(message)?;
         let end = queue.enqueued;
@@ -81,7 +77,7 @@ impl ControlWriter {
         Ok(())
     }
 
-    /// Enqueues a message, and does not wait for `mpjrun` to read.
+    /// Enqueues a message. Writes as much as the socket accepts, and starts a thread for the rest.
     ///
     /// # Errors
     /// As [`send_and_wait`](Self::send_and_wait), if the error is known already.
@@ -97,7 +93,7 @@ impl ControlWriter {
         let writer = Arc::clone(self);
         let rest = move || writer.write(SendFlags::empty());
         if std::thread::Builder::new().name("control out".into()).spawn(rest).is_err() {
-            // The thread could not be started: the next `send_and_wait` or `post` writes the rest.
+            // A waiting or later call writes the rest.
             self.queue().is_writing = false;
             self.written.notify_all();
         }
@@ -113,7 +109,7 @@ impl ControlWriter {
         Ok(queue)
     }
 
-    /// Writes until the queue is empty or `mpjrun` has exited, clears `is_writing`, and returns true.
+    /// Writes until the queue is empty or a write fails, clears `is_writing`, and returns true.
     ///
     /// Returns false and leaves `is_writing` set if the socket is full and `flags` forbids waiting.
     fn write(&self, flags: SendFlags) -> bool {
@@ -129,7 +125,7 @@ impl ControlWriter {
                 if error == Errno::AGAIN && flags.contains(SendFlags::DONTWAIT) {
                     return false;
                 }
-                queue.lost = Some(format!("{LAUNCHER_GONE}: {error}"));
+                queue.send_error = Some(format!("{LAUNCHER_GONE}: {error}"));
                 break;
             }
         }

@@ -1,5 +1,5 @@
-//! Detection of the launcher that has started this process: [`DETECTORS`] has a function for `mpjrun`, and one that
-//! rejects unsupported launchers, because under one of them every process would be a job of its own.
+//! Detection of the launcher that has started this process. Unsupported launchers are rejected, because under one of
+//! them every process would be a job of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Boot, MpjrunBoot, unsupported};
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
 
-/// Returns the ranks that a launcher has assigned to this process, or `None` if this launcher did not start it.
+/// Returns the ranks of this process if one kind of launcher has started it, or `None`.
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// The first function that returns ranks or an error decides.
@@ -24,11 +24,12 @@ pub(crate) const LAUNCHER: Choice<bool> = Choice {
     help: "auto: use the launcher that started this process; none: run this process as a job of one rank",
 };
 
-/// Detects the launcher of this process. Returns the [`Boot`]s of its ranks, or `None` without a launcher. Under a
-/// launcher it can succeed only once.
+/// Returns the [`Boot`]s of the ranks that a launcher has assigned to this process. Returns `None` without a launcher,
+/// or if `MPJ_LAUNCHER=none`. Under `mpjrun` only one call can succeed.
 ///
 /// # Errors
-/// `mpj` does not support the launcher, or could not join its job; or the process has joined its job already.
+/// A parameter is invalid, `mpj` does not support the launcher or could not join its job, or the process has joined its
+/// job already.
 pub fn detect() -> Result<Option<LocalRanks>, String> {
     if !Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?.choice(&LAUNCHER) {
         return Ok(None);
@@ -46,13 +47,12 @@ fn mpjrun() -> Result<Option<LocalRanks>, String> {
     Ok(MpjrunBoot::join(on_launcher_exit)?.map(|boots| boots.into_iter().map(erase).collect()))
 }
 
-/// The time that a process has to report its errors after its launcher has died.
+/// The time that a process has to report its errors after it has lost its launcher.
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 
-/// Kills this process after its launcher has died. The kernel kills the processes that the launcher started directly,
-/// so this function is for processes that were started through a shell or another wrapper.
+/// Kills this process after it has lost its launcher. If the launcher dies, the kernel kills the processes that it
+/// started directly, but not those that were started through a shell or another wrapper.
 fn on_launcher_exit() {
     std::thread::sleep(ORPHAN_GRACE);
-    // The launcher has died, so an error cannot be reported.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }

@@ -31,10 +31,8 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns the number of this rank.
     fn rank(&self) -> u32;
 
-    /// Returns the map of ranks to hosts: the same on all ranks, and cheap to clone.
-    ///
-    /// Ranks on one host might be able to share memory. One machine can appear as several hosts
-    /// (`MPJ_SIMULATED_HOSTS`).
+    /// Returns the map of ranks to hosts: the same on all ranks, and cheap to clone. One machine can appear as several
+    /// hosts (`MPJ_SIMULATED_HOSTS`).
     fn hosts(&self) -> Hosts;
 
     /// Returns the number of ranks.
@@ -42,17 +40,17 @@ pub trait Boot: Send + Sync + fmt::Debug {
         self.hosts().size()
     }
 
-    /// Returns the data that the drivers of this rank need; called once.
+    /// Creates the data that the drivers of this rank need, with a new doorbell.
     ///
     /// # Errors
     /// The doorbell cannot be created.
     fn site(&self) -> Result<Site, String>;
 
-    /// Returns the registry of the devices that the ranks of this process may use, with their shared state.
+    /// Returns the drivers of the devices that the ranks of this process may use.
     fn registry(&self) -> Registry;
 
-    /// Returns the names of the devices to use, or `None` for all available ones: those of `MPJ_DEVICES`, unless the
-    /// launcher has named others.
+    /// Returns the names of the devices to use, or `None` for all available ones. By default they are those of
+    /// `MPJ_DEVICES`.
     ///
     /// A pair of ranks uses the device with the highest [affinity](mpj_devices::device::Affinity). The order of names
     /// matters only for devices of equal affinity.
@@ -70,16 +68,17 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Requests the value of a rank's key; returns immediately.
     ///
     /// `then` is called after that rank has put the value, on any thread, possibly on this one before `get` returns. If
-    /// the rank exits without putting the value, `then` is never called, and the [`roster`](Self::roster) has the exit.
+    /// the rank exits without putting the value, or the service fails, `then` is never called.
     fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>);
 
-    /// Waits until every rank has called it.
+    /// Waits until every rank has called this method.
     ///
     /// # Errors
     /// The error of the start-up service, or a rank has left or died.
     fn fence(&self) -> Result<(), String>;
 
-    /// Gives the service the engine of this rank, for reports of blocked ranks. It must keep only a weak reference.
+    /// Passes the engine of this rank to the service, which reports what the rank waits for. The service must keep only
+    /// a weak reference.
     fn attach_engine(&self, engine: &Arc<Engine>) {
         let _ = engine;
     }
@@ -91,15 +90,13 @@ pub trait Boot: Send + Sync + fmt::Debug {
     fn abort(&self, code: i32, why: &str);
 
     /// Returns whether a launcher supervises the ranks: it prints why ranks failed, ends the job after `MPJ_TIMEOUT`,
-    /// prints what the ranks wait for when it is interrupted, and merges the trace files (`MPJ_TRACE`).
-    ///
-    /// Without a launcher, a process that hosts all ranks does so. Trace files of several processes without a launcher
-    /// are not merged.
+    /// prints what the ranks wait for when it is interrupted, and merges the trace files (`MPJ_TRACE`). Without a
+    /// launcher, this process does so, but it merges trace files only if it hosts all ranks.
     fn has_launcher(&self) -> bool {
         false
     }
 
-    /// Reports the traffic of this rank to the launcher; called only if there [is one](Self::has_launcher).
+    /// Reports the traffic of this rank to the [launcher](Self::has_launcher).
     #[doc(hidden)]
     fn report_stats(&self, stats: crate::report::RankStats) {
         let _ = stats;
@@ -111,7 +108,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
     }
 }
 
-/// Exchanges the cards of ranks: the addresses of all devices of a rank are one value under one key.
+/// Exchanges the cards of ranks. The cards of a rank, the name and address of each of its devices, are one value.
 #[derive(Debug)]
 pub(crate) struct KvsCards(pub(crate) Arc<dyn Boot>);
 

@@ -58,7 +58,7 @@ impl fmt::Debug for ExitBroadcaster {
 struct PendingRequests {
     next: u64,
     waiting: HashMap<u64, PendingRequest>,
-    lost: Option<String>,
+    disconnect_reason: Option<String>,
 }
 
 enum PendingRequest {
@@ -78,7 +78,7 @@ impl fmt::Debug for PendingRequest {
 impl PendingRequest {
     fn fail(self, why: String) {
         match self {
-            // The rank that should have put the value has exited, or `mpjrun` has. The roster has that exit.
+            // `Boot::get` drops the callback if the value will never be put.
             PendingRequest::Value(..) => (),
             PendingRequest::Fence(then) => then(Err(why)),
         }
@@ -110,10 +110,12 @@ impl MpjrunBoot {
     /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if
     /// `mpjrun` did not start the process.
     ///
-    /// If `mpjrun` exits first, the remaining ranks elsewhere are reported dead. Then `on_launcher_exit` is called.
+    /// If the connection to `mpjrun` breaks, the remaining ranks elsewhere are reported dead. Then the process calls
+    /// `on_launcher_exit`.
     ///
     /// # Errors
-    /// The process has joined before, `mpjrun` cannot be reached or sent an invalid message, or resources are missing.
+    /// The process has joined before, the variable that names the socket is invalid, `mpjrun` cannot be reached or sent
+    /// an invalid message, the segment cannot be attached, or the control thread cannot be started.
     pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
         control_fd::socket()?.map(|socket| Self::connect(socket, on_launcher_exit)).transpose()
     }
@@ -141,7 +143,7 @@ impl MpjrunBoot {
                 return Err(format!("mpjrun passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"));
             }
         };
-        // For ranks of one process; a job of one rank sends to itself through the hub.
+        // `smdev` connects the ranks of one process. A job of one rank gets it too.
         let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
         let broadcaster = Arc::new(ExitBroadcaster {
             writer: ControlWriter::new(socket),
@@ -179,8 +181,8 @@ impl Broadcaster for ExitBroadcaster {
     fn broadcast(&self, event: &ExitEvent) -> bool {
         match (self.local_ranks.contains(&event.rank), WireExit::from(&event.exit)) {
             (true, exit) => {
-                // Wait until the report is written, because the process might exit next. An error means that `mpjrun`
-                // has exited: the report has no reader.
+                // Wait until the report is written, because the process might exit next. If the connection is broken,
+                // the report has no reader.
                 let _ = self.writer.send_and_wait(&ToLauncher::Exited { rank: event.rank, exit });
                 true
             }
@@ -194,7 +196,7 @@ impl Broadcaster for ExitBroadcaster {
 
     fn request_exits(&self) {
         if !self.exit_query_pending.swap(true, Ordering::Relaxed) {
-            // If `mpjrun` has exited, the control thread reports every rank outside this process dead.
+            // If the connection is broken, the control thread reports every rank outside this process dead.
             let _ = self.writer.post(&ToLauncher::QueryExits);
         }
     }
@@ -216,7 +218,7 @@ impl ProcessState {
     /// Sends a request to `mpjrun`; the control thread passes the reply to `pending`.
     fn request(&self, pending: PendingRequest, request: impl FnOnce(u64) -> ToLauncher) {
         let mut requests = self.pending();
-        if let Some(why) = requests.lost.clone() {
+        if let Some(why) = requests.disconnect_reason.clone() {
             drop(requests);
             return pending.fail(why);
         }
@@ -230,7 +232,7 @@ impl ProcessState {
         }
     }
 
-    /// Returns the segment of this host and the index of a rank in it, if the rank is on this host.
+    /// Returns the segment of this host, if any, and the index of a rank in it, if the rank is on this host.
     fn shared(&self, rank: u32) -> Option<(&Arc<Segment>, u32)> {
         self.segment.as_ref().zip(self.host_ranks.index_of(rank))
     }
@@ -239,7 +241,8 @@ impl ProcessState {
         self.request(PendingRequest::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
     }
 
-    /// Reads and handles messages of `mpjrun` until the connection breaks.
+    /// Handles the messages of `mpjrun` until the connection breaks or a message is invalid. Then reports the remaining
+    /// ranks elsewhere dead, and fails the pending requests.
     fn read_loop(&self, mut reader: ControlReader) {
         let why = loop {
             let outcome = reader
@@ -253,7 +256,7 @@ impl ProcessState {
         self.roster.report_died(elsewhere, &why);
         let waiting = {
             let mut requests = self.pending();
-            requests.lost = Some(why.clone());
+            requests.disconnect_reason = Some(why.clone());
             std::mem::take(&mut requests.waiting)
         };
         waiting.into_values().for_each(|pending| pending.fail(why.clone()));
@@ -372,10 +375,10 @@ impl Boot for MpjrunBoot {
         if let Some(card) = own {
             return then(Ok(card));
         }
-        // Ranks of one host read each other's cards in the segment. A card that does not fit there comes from `mpjrun`,
-        // as do those of all other ranks.
+        // Ranks of one host read each other's cards in the segment. Cards that cannot be read there, and those of ranks
+        // on other hosts, come from `mpjrun`.
         let shared = self.process.shared(rank).zip(self.process.shared(self.rank)).filter(|_| key == CARDS);
-        let Some(((segment, of), (_, asker))) = shared else {
+        let Some(((segment, owner), (_, requester))) = shared else {
             return self.process.request_value(rank, key, then);
         };
         let process = Arc::clone(&self.process);
@@ -383,7 +386,7 @@ impl Boot for MpjrunBoot {
             Some(card) => then(Ok(card)),
             None => process.request_value(rank, CARDS, then),
         });
-        if let Err(read) = segment.request_card(asker, of, read) {
+        if let Err(read) = segment.request_card(requester, owner, read) {
             read(None);
         }
     }
@@ -395,7 +398,7 @@ impl Boot for MpjrunBoot {
     }
 
     fn report_stats(&self, stats: RankStats) {
-        // An error means that `mpjrun` has exited: the report has no reader.
+        // If the connection is broken, the report has no reader.
         let _ = self.process.broadcaster.writer.post(&ToLauncher::Stats { rank: self.rank, stats });
     }
 
@@ -410,7 +413,7 @@ impl Boot for MpjrunBoot {
 
     fn abort(&self, code: i32, why: &str) {
         let reason = why[..why.floor_char_boundary(4096)].to_owned();
-        // An error means that `mpjrun` has exited, and with it the job.
+        // If the connection is broken, the job is ending already.
         let _ = self.process.broadcaster.writer.send_and_wait(&ToLauncher::Abort {
             rank: self.rank,
             code,

@@ -1,4 +1,4 @@
-//! Start-up without a launcher: of ranks that are threads of this process, or of a process that is one rank.
+//! Start-up without a launcher: the ranks are threads of this process, or the process is the only rank.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,7 @@ struct Job {
     roster: Arc<Roster>,
     abort_code: OnceLock<i32>,
     kvs: Mutex<KeyValueStore>,
-    changed: Condvar,
+    fence_released: Condvar,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl fmt::Debug for KeyValueStore {
 /// The interval at which a rank that waits at a fence checks for exits of other ranks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Returns the reason why the rank of the event will never reach a fence, or `None` if it still can.
+/// Returns why a rank with this exit will never reach a fence, or `None` if it still can.
 fn exit_reason(ExitEvent { rank, exit }: &ExitEvent) -> Option<String> {
     match exit {
         Exit::ClosingExcept(_) | Exit::Closing => None,
@@ -73,7 +73,7 @@ impl Job {
     fn new(size: u32) -> Arc<Job> {
         let (hub, roster, kvs) = (Hub::new(0..size), Arc::default(), Mutex::default());
         let hosts = Hosts::single_host(size);
-        Arc::new(Job { hosts, hub, roster, abort_code: OnceLock::new(), kvs, changed: Condvar::new() })
+        Arc::new(Job { hosts, hub, roster, abort_code: OnceLock::new(), kvs, fence_released: Condvar::new() })
     }
 }
 
@@ -129,13 +129,14 @@ impl Boot for ThreadBoot {
         if kvs.ranks_at_fence == self.size() {
             kvs.ranks_at_fence = 0;
             kvs.fences_done += 1;
-            self.job.changed.notify_all();
+            self.job.fence_released.notify_all();
         }
         while kvs.fences_done == round {
             if let Some(why) = self.job.roster.since(0).iter().find_map(exit_reason) {
                 return Err(why);
             }
-            kvs = self.job.changed.wait_timeout(kvs, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            let wait = self.job.fence_released.wait_timeout(kvs, POLL_INTERVAL);
+            kvs = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }

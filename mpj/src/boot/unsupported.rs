@@ -3,13 +3,13 @@
 use super::detect::LocalRanks;
 use crate::config::PREFIX;
 
-/// A launcher, and the variables in which it passes a process its rank and the number of ranks. Only the first variable
-/// that is set is read.
+/// A launcher, and the variables in which it passes a process its rank and the number of ranks. In each list, only the
+/// first variable that is set is read.
 struct Launcher {
     name: &'static str,
     rank: &'static [&'static str],
     size: &'static [&'static str],
-    /// Returns false if this launcher has not started this process, although its variables may be set.
+    /// Returns false if the variables show that this launcher did not start this process itself.
     started_this: fn(Variables<'_>) -> bool,
 }
 
@@ -57,7 +57,7 @@ const LAUNCHERS: &[Launcher] = &[
     },
 ];
 
-/// Rejects a process that an unsupported launcher has started as one of several, or of an unknown number.
+/// Rejects a process that an unsupported launcher has started, unless it is the only process of its job.
 ///
 /// # Errors
 /// A text that names the launcher, and says what to do.
@@ -77,7 +77,7 @@ fn detect_unsupported(get: Variables<'_>) -> Option<String> {
         let Some(set) = size.clone().or_else(|| first(launcher.rank)) else { continue };
         match size.map(|(_, size)| size.parse::<u64>()) {
             Some(Ok(size)) if size > 1 => return Some(describe(launcher, &set, &size.to_string())),
-            // A program that was started once is a job of one rank, even if other launchers have left variables.
+            // A process that was started alone is a job of one rank, even if the variables of other launchers are set.
             Some(Ok(_)) => return None,
             Some(Err(_)) | None => unsure = unsure.or(Some((launcher, set))),
         }

@@ -11,7 +11,7 @@
 //!   Exited · PeerLost · FailedDueTo · Abort · Stats ─►
 //!                              ◄─   Exited            for each rank of another process that has died
 //!   QueryExits                 ─►
-//!                              ◄─   OrderlyExits      the ones that are new to this process
+//!                              ◄─   OrderlyExits      the exits since the previous reply
 //!                              ◄─   QueryBlocked
 //!   BlockedReport              ─►                     for each rank of this process
 //! ```
@@ -32,7 +32,7 @@ use crate::report::{RankStats, RankWaits};
 /// descriptor number.
 pub const CONTROL_VAR: &str = "MPJ_CONTROL";
 
-/// The maximum length of a message in bytes. A longer one means that the peer is faulty.
+/// The maximum length of a message in bytes.
 pub const MAX_MESSAGE: usize = 1 << 20;
 
 /// The maximum length of the cause of a death in bytes. Longer causes are truncated.
@@ -41,10 +41,10 @@ const MAX_CAUSE: usize = 4096;
 /// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. In the others, the rank counts as closing.
 const MAX_CONTEXTS: usize = 1 << 16;
 
-/// The version of these messages. Increment it with every change of one of them.
+/// The version of these messages. Increment it whenever a message changes.
 pub const VERSION: u32 = 7;
 
-/// The first message of a process. Its encoding is the same in all versions, so every version of `mpjrun` can read it.
+/// The content of [`ToLauncher::Hello`]. Its encoding is the same in all versions, so every `mpjrun` can read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProtocolVersion {
     pub version: u32,
@@ -72,14 +72,14 @@ pub enum ToProcess {
     Welcome(Welcome),
     /// A rank of another process has died.
     Exited { rank: u32, exit: WireExit },
-    /// The reply to [`ToLauncher::QueryExits`].
+    /// The reply to [`ToLauncher::QueryExits`], in one or more messages.
     OrderlyExits(Vec<ExitRun>),
     /// The reply to [`ToLauncher::Get`]: the value, or the reason why it will never be put.
     Value { id: u64, value: Result<Vec<u8>, String> },
     /// The reply to [`ToLauncher::Fence`]: `Ok` if every rank has reached the fence.
     FenceDone { id: u64, result: Result<(), String> },
     /// Requests the current waits of the process's ranks. The reply is one [`ToLauncher::BlockedReport`] for each rank.
-    /// If the job ends after the reply, the ranks first write these waits to their traces.
+    /// If `job_ends`, the ranks first write these waits to their traces.
     QueryBlocked { job_ends: bool },
 }
 
@@ -89,7 +89,7 @@ pub enum ToProcess {
 pub struct Welcome {
     /// The id of the job.
     pub job: u64,
-    /// The secret that only the ranks of the job know.
+    /// The secret that the ranks of the job share.
     pub secret: [u8; 32],
     /// Runs for [`Hosts::from_runs`](mpj_devices::Hosts::from_runs): the id of a host, and the number of consecutive
     /// ranks on it.
@@ -98,8 +98,7 @@ pub struct Welcome {
     pub first_rank: u32,
     /// The number of ranks of this process.
     pub ranks_here: u32,
-    /// The names of the devices to use; `None` for all available devices. A peer is reached by the device with the
-    /// highest affinity, among devices of equal affinity by the first one.
+    /// The names of the devices to use; `None` for all available devices.
     pub devices: Option<Vec<String>>,
     /// Whether the descriptor of the shared memory of this process's host comes with this message.
     pub has_segment: bool,
@@ -266,7 +265,7 @@ impl FrameDecoder {
     /// Takes the next complete message; `Ok(None)` if more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are not a message of this type; the bytes that follow cannot be trusted either.
+    /// The bytes are too long or are not a message of this type; the bytes that follow cannot be trusted either.
     #[expect(clippy::should_implement_trait, reason = "the type of the message is the caller's choice")]
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.bytes[self.at..];

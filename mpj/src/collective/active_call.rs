@@ -10,22 +10,20 @@ use super::notice::{Cause, Notice};
 use super::state::{CallId, CollState};
 use crate::error::{Error, Result};
 
-/// How long a rank makes progress to send its notices.
+/// The maximum time for which a failed call makes progress to send its notices.
 const NOTICE_FLUSH_LIMIT: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActiveCall {
     name: &'static str,
     seq: u32,
-    /// Set after the arguments were found valid.
+    /// Set by [`start`](Self::start).
     id: Option<CallId>,
 }
 
 impl ActiveCall {
-    /// Allocates the sequence number of a call, even if the call then fails.
-    ///
-    /// # Errors
-    /// Collectives are disabled; the call must be [ended](Self::end) nevertheless.
+    /// Allocates the sequence number of a call. Also returns an error if collectives are disabled; even then the call
+    /// must be [ended](Self::end).
     #[inline]
     pub(crate) fn new(context: &CollContext, name: &'static str) -> (Self, Result<()>) {
         let active = ActiveCall { name, seq: context.coll_state().sequence().next(), id: None };
@@ -71,7 +69,7 @@ impl ActiveCall {
             return Some(Err(error));
         }
         let Some(rank) = unconfirmed() else { return Some(Ok(())) };
-        // No posted receive fails when that rank exits, so probe to learn of an exit.
+        // This wait has no posted receive that would fail when the rank exits, so probe instead.
         let pattern = Pattern { source: rank.cast_signed(), tag: i32::MIN };
         let probed = context.engine().iprobe(context.channel(), pattern);
         probed.err().map(|fault| Err(Error::from_fault(call.name, fault)))
@@ -86,8 +84,8 @@ impl ActiveCall {
         }
     }
 
-    /// Ends the call. Reports an error to the other ranks, unless it is a death or they were notified before. Returns
-    /// whether notices were sent.
+    /// Ends the call. Reports an error to the other ranks if they do not learn of it otherwise. Returns whether notices
+    /// were sent.
     #[inline]
     pub(crate) fn end(&self, context: &CollContext, error: Option<&Error>) -> bool {
         context.coll_state().sequence().mark_ended(self.seq);
@@ -98,12 +96,12 @@ impl ActiveCall {
     fn report_failure(&self, context: &CollContext, error: &Error) -> bool {
         let (state, engine) = (context.coll_state(), context.engine());
         let me = engine.site().rank;
-        // The rank may come from a peer's notice, so it might be invalid.
+        // The rank can come from a peer's notice, so it might be invalid.
         if let Some(first) = error.origin_rank().filter(|first| *first != me && *first < engine.site().size) {
             engine.roster().report_cause(me, first);
         }
-        let is_known = match error.as_fault() {
-            // The other ranks learn of a death from the roster. A rank that cancels its send sends the notice itself.
+        let others_know = match error.as_fault() {
+            // The other ranks learn of a death from the roster, and of a cancelled send from its sender.
             Some(Fault::Dead { .. } | Fault::Unreachable { .. }) => return false,
             Some(Fault::SendCancelled { .. }) => true,
             _ => context.size() == 1,
@@ -112,9 +110,9 @@ impl ActiveCall {
         let cause =
             cause.unwrap_or_else(|| Cause::from_error(&format!("rank {}", context.rank()), me, error));
         let notice = if self.id.is_some() {
-            (state.set_broken(&cause) && !is_known).then_some(Notice::Failed(cause))
+            (state.set_broken(&cause) && !others_know).then_some(Notice::Failed(cause))
         } else {
-            (!is_known && state.record_rejection(seq, &cause)).then_some(Notice::Rejected(cause))
+            (!others_know && state.record_rejection(seq, &cause)).then_some(Notice::Rejected(cause))
         };
         let Some(notice) = notice else { return false };
         notice.send(context, seq, (0..context.size()).filter(|rank| *rank != context.rank()));
@@ -122,7 +120,7 @@ impl ActiveCall {
     }
 }
 
-/// Makes progress until the notices are sent, up to a limit: this rank might not make another call for long.
+/// Makes progress until the notices are sent, up to a limit, because this rank might not make another call for long.
 #[cold]
 pub(crate) fn flush_notices(context: &CollContext) {
     context.engine().drain_for(NOTICE_FLUSH_LIMIT);

@@ -32,15 +32,15 @@ pub(crate) fn allgather(
     steps.extend(copy_own);
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     for round in 0..size - 1 {
-        let (out, back) = ((rank + size - round) % size, (rank + 2 * size - round - 1) % size);
-        steps.push(Step::Recv { from: left, into: block(back) });
-        steps.push(Step::Send { to: right, from: block(out) });
+        let (sent, received) = ((rank + size - round) % size, (rank + 2 * size - round - 1) % size);
+        steps.push(Step::Recv { from: left, into: block(received) });
+        steps.push(Step::Send { to: right, from: block(sent) });
         steps.push(Step::Fence);
     }
     steps
 }
 
-/// Computes the steps of an alltoall that sends from a buffer: linear, or pairwise.
+/// Computes the steps of an alltoall that sends from buffer `buf`: linear, or pairwise.
 pub(crate) fn alltoall(
     rank: u32,
     size: u32,
@@ -48,23 +48,23 @@ pub(crate) fn alltoall(
     recv: Blocks<'_>,
     is_linear: bool,
 ) -> Vec<Step> {
-    let (out, back) = (|r: u32| span(buf, send, r), |r: u32| span(BufIndex::RECV, recv, r));
+    let (sent, received) = (|r: u32| span(buf, send, r), |r: u32| span(BufIndex::RECV, recv, r));
     let mut steps = Vec::with_capacity(3 * size as usize);
     if is_linear {
         steps.extend(
-            (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: back(from) }),
+            (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: received(from) }),
         );
-        steps.extend((1..size).map(|d| (rank + d) % size).map(|to| Step::Send { to, from: out(to) }));
+        steps.extend((1..size).map(|d| (rank + d) % size).map(|to| Step::Send { to, from: sent(to) }));
     } else {
         for d in 1..size {
             let (to, from) = ((rank + d) % size, (rank + size - d) % size);
             steps.extend([
-                Step::Recv { from, into: back(from) },
-                Step::Send { to, from: out(to) },
+                Step::Recv { from, into: received(from) },
+                Step::Send { to, from: sent(to) },
                 Step::Fence,
             ]);
         }
     }
-    steps.push(Step::Copy { from: out(rank), into: back(rank) });
+    steps.push(Step::Copy { from: sent(rank), into: received(rank) });
     steps
 }

@@ -1,4 +1,4 @@
-//! A blocking collective call on one rank.
+//! Blocking collective calls.
 
 use super::active_call::{ActiveCall, flush_notices};
 use super::call_tag::{CallDigest, is_resync};
@@ -8,7 +8,8 @@ use super::schedule::Schedule;
 use super::state::CollState;
 use crate::error::{Error, ErrorClass, Result};
 
-/// A call whose sequence number is a multiple of this number makes progress at its end, even on a rank that only sends.
+/// A successful call whose sequence number is a multiple of this number makes progress at its end. So a rank that only
+/// sends makes progress, too.
 const CALLS_PER_POLL: u32 = 16;
 
 #[derive(Debug)]
@@ -18,12 +19,7 @@ pub(crate) struct BlockingCall<'a> {
     has_ended: bool,
 }
 
-/// Runs a collective call: `body` checks its arguments, and then runs its plans.
-///
-/// The sequence number is allocated even if `body` fails, and an error is reported to the other ranks.
-///
-/// # Errors
-/// Those of `body`; another rank has failed; the ranks have called different collectives; collectives are disabled.
+/// Runs a collective call: `body` checks its arguments, and then runs its plans. Reports an error to the other ranks.
 pub(crate) fn run_blocking<T>(
     context: &CollContext,
     name: &'static str,
@@ -105,7 +101,7 @@ impl BlockingCall<'_> {
 }
 
 impl Drop for BlockingCall<'_> {
-    /// Ends the call if a user function (an operation or a serializer) has panicked. The other ranks are notified.
+    /// Ends the call if a user function (an operation or a serializer) has panicked, and notifies the other ranks.
     fn drop(&mut self) {
         if !self.has_ended {
             self.end(Some(&Error::new(ErrorClass::Other, self.active.name(), USER_PANIC)));

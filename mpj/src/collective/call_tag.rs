@@ -4,8 +4,8 @@
 //!   bit 31     30 ... 27   26               25 ... 19       18 ... 0
 //!   0          kind        algorithm        agreed values   sequence number
 //! ```
-//! Messages are matched only by source, sequence number and bit 31, which marks a notice. A message of another
-//! collective therefore matches, and the receiver detects the mismatch.
+//! Messages are matched only by source, sequence number and bit 31, which marks a notice. So a message of another
+//! collective matches, and the receiver detects the mismatch.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use crate::op::Op;
 /// The bits of a sequence number that are sent: they distinguish two calls if fewer than 2^18 calls lie between them.
 const SEQ_MASK: u32 = (1 << 19) - 1;
 
-/// The number of calls between two resyncs, which bound how far a rank can be ahead of another. Credit alone does not:
-/// along a tree each rank can be ahead of the next by the number of messages that its credit allows.
+/// The number of calls from one resync to the next. Resyncs bound how far a rank can be ahead of another. Credit does
+/// not: along a tree, each rank can be ahead of the next by the number of messages that its credit allows.
 const RESYNC_INTERVAL: u32 = 1 << 17;
 
-/// The bits of a tag that a receive compares: the sequence number, and the sign bit, which marks a notice.
+/// The bits of a tag that a receive compares: the sequence number and the sign bit.
 pub(crate) const MATCH_MASK: i32 = i32::MIN | SEQ_MASK as i32;
 
 pub(crate) fn wire_seq(seq: u32) -> u32 {
@@ -64,7 +64,6 @@ pub(crate) enum CollectiveKind {
     ScatterBuffers = 15,
 }
 
-/// The names of the kinds, by code.
 const NAMES: [&str; 16] = [
     "barrier",
     "bcast",
@@ -84,7 +83,7 @@ const NAMES: [&str; 16] = [
     "scatter_buffers",
 ];
 
-/// The largest prime below 2^7: agreed values whose difference is smaller never have the same digest.
+/// The largest prime below 2^7. Different values modulo this number differ in their digest.
 const DIGEST_PRIME: u64 = 127;
 
 /// The largest prime below 2^6, for a digest that leaves one bit for another purpose.
@@ -108,23 +107,21 @@ impl CallDigest {
         CallDigest::new(kind, agreed as usize)
     }
 
-    /// Returns the digest of an allreduce, which has two algorithms for short messages. The linear one and the others
-    /// never have the same digest, whatever the lengths: two ranks with different algorithms might each wait for a
-    /// message that the other does not send.
+    /// Returns the digest of an allreduce. The linear algorithm and the others never have the same digest, whatever the
+    /// lengths, because two ranks with different algorithms might each wait for a message that the other does not send.
     pub(crate) fn allreduce(bytes: usize, op: &Op, is_linear: bool) -> Self {
         let agreed = (bytes as u64 % DIGEST_PRIME_6BIT + 11 * u64::from(op.wire_code())) % DIGEST_PRIME_6BIT;
         CallDigest::new(CollectiveKind::Allreduce, (agreed | u64::from(is_linear) << 6) as usize)
     }
 
-    pub(crate) fn with_algorithm_bit(self, is_long: bool) -> Self {
-        CallDigest(self.0 | u16::from(is_long) << 7)
+    pub(crate) fn with_algorithm_bit(self, bit: bool) -> Self {
+        CallDigest(self.0 | u16::from(bit) << 7)
     }
 
     pub(crate) fn tag(self, seq: u32) -> i32 {
         (u32::from(self.0) << 19 | wire_seq(seq)).cast_signed()
     }
 
-    /// Returns the digest in a tag.
     pub(crate) fn of(tag: i32) -> Self {
         CallDigest((tag.cast_unsigned() >> 19) as u16 & 0xfff)
     }
@@ -167,8 +164,8 @@ mod tests {
             for (kind, name) in
                 [(CollectiveKind::Barrier, "barrier"), (CollectiveKind::ScatterBuffers, "scatter_buffers")]
             {
-                for is_long in [false, true] {
-                    let digest = CallDigest::new(kind, 126).with_algorithm_bit(is_long);
+                for bit in [false, true] {
+                    let digest = CallDigest::new(kind, 126).with_algorithm_bit(bit);
                     let tag = digest.tag(seq);
                     assert!(
                         tag >= 0
@@ -191,7 +188,6 @@ mod tests {
         const { assert!(RESYNC_INTERVAL < SEQ_MASK / 2) };
         let resyncs: Vec<u32> = (0..4 * RESYNC_INTERVAL).filter(|seq| is_resync(*seq)).collect();
         assert_eq!(resyncs, [RESYNC_INTERVAL, 2 * RESYNC_INTERVAL, 3 * RESYNC_INTERVAL]);
-        // Numbers wrap around in the same way on all ranks.
         assert!(is_resync(RESYNC_INTERVAL.wrapping_neg()));
     }
 

@@ -1,4 +1,4 @@
-//! The check of a received message: its digest and its length must be exactly the expected ones.
+//! The check of a received message: its digest and its length must be the expected ones.
 
 use mpj_devices::{Fault, Outcome};
 
@@ -12,8 +12,7 @@ pub(crate) struct ExpectedMessage {
     pub(crate) bytes: usize,
 }
 
-/// Checks the outcome of an operation of a call. Receives match by source and sequence number alone, so the digest and
-/// the length are checked here.
+/// Checks the outcome of an operation of a call; `expected` is `None` for a send.
 #[inline]
 pub(crate) fn check_outcome(
     call: &CallId,
@@ -45,7 +44,7 @@ fn outcome_error(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Out
     let expected_bytes = expected.map_or(0, |expected| expected.bytes);
     let digest = CallDigest::of(tag);
     let has_expected_length = outcome.as_ref().is_ok_and(|message| message.bytes == expected_bytes);
-    // For the same collective, an error about the length is more helpful than one about the digest.
+    // For the same collective, an error about the type or the length is more helpful than one about the digest.
     if digest != call.digest && (has_expected_length || !digest.same_collective(call.digest)) {
         return mismatch_error(call, source, digest);
     }

@@ -8,9 +8,8 @@ use super::call_tag::MATCH_MASK;
 use super::state::CollState;
 use super::tuning::Tuning;
 
-/// The channel of a communicator's collectives, which separates their messages from the user's; the state of their
-/// calls; and their tuning. The channel is freed with the last handle of this context, because active calls can outlive
-/// the communicator.
+/// The channel of a communicator's collectives, which separates their messages from the user's, and the state and
+/// tuning of their calls. The channel is freed with the last handle, because active calls can outlive the communicator.
 #[derive(Debug)]
 pub(crate) struct CollContext {
     engine: Arc<Engine>,

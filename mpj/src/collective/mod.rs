@@ -1,6 +1,5 @@
-//! Collectives. Each algorithm is a function from rank, size and counts to a list of steps for one rank. [`schedule`]
-//! runs the list, either in a blocking call ([`blocking`]) or as a task of the engine ([`task`]). [`state`] detects
-//! mismatched calls and failures on other ranks. See `README.md` in this folder.
+//! Collectives. Each algorithm is a function that returns the list of steps of one rank. [`schedule`] runs the list,
+//! either in a blocking call ([`blocking`]) or as a task of the engine ([`task`]). See `README.md` in this folder.
 
 pub(crate) mod active_call;
 pub(crate) mod all_to_all;

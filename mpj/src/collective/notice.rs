@@ -18,13 +18,13 @@ use crate::error::{Error, ErrorClass};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
-    /// The call failed on the sender after it had started; the sender takes no further part.
+    /// The call failed on the sender after its start; the sender takes no further part in it.
     Failed(Cause),
-    /// The sender rejected the call before it sent anything for it.
+    /// The call failed on the sender before the sender sent anything for it.
     Rejected(Cause),
-    /// The sender has waited long for messages of the receiver in this call, which has this digest.
+    /// The sender has waited long for a message from the receiver of this notice. Its call has this digest.
     Query(CallDigest),
-    /// The sender has ended this call. It sent all its messages of the call before this notice.
+    /// The sender has ended this call, and sends no more messages for it.
     Completed,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Cause {
     text: Arc<str>,
 }
 
-/// The maximum length of a body.
+/// The maximum length of a body. The text is cut to fit.
 const MAX_NOTICE_BYTES: usize = 600;
 
 const HEADER_BYTES: usize = 12;
@@ -64,7 +64,7 @@ const CLASSES: [ErrorClass; 15] = [
 ];
 
 impl Cause {
-    /// `failed_rank` names a rank of the communicator, such as `rank 1`; `rank` is its world rank.
+    /// `failed_rank` is the text for a rank of the communicator, such as `rank 1`; `rank` is its world rank.
     pub(crate) fn from_error(failed_rank: &str, rank: u32, error: &Error) -> Self {
         let left_rank = match error.as_fault() {
             Some(Fault::Left { rank }) => *rank,
@@ -108,7 +108,8 @@ impl Cause {
         body
     }
 
-    /// Decodes a body from communicator rank `rank`, which is `world_rank` in the world. The body may be empty or invalid.
+    /// Decodes a body from communicator rank `rank`, which is world rank `world_rank`. Replaces what is missing or
+    /// invalid by defaults.
     fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
@@ -132,7 +133,7 @@ impl Notice {
         }
     }
 
-    /// Sends the notice about a call to communicator ranks without waiting. Unreachable ranks are skipped.
+    /// Sends the notice about a call to ranks of the communicator without waiting, and ignores errors.
     pub(crate) fn send(&self, context: &CollContext, seq: u32, to: impl Iterator<Item = u32>) {
         let body = Arc::new(match self {
             Notice::Failed(cause) | Notice::Rejected(cause) => cause.encode(),
@@ -147,8 +148,7 @@ impl Notice {
                 Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
             };
             if let Ok(source) = source {
-                // The reader of a notice does not wait for a body, so it must come with the header: ignore a forced
-                // zero-copy path.
+                // `read` does not wait for a body, so the body must come with the header: do not use zero copy.
                 let source = source.with_path(Some(DataPath::Auto));
                 let _ =
                     context.engine().send(context.channel(), rank, tag, source, Mode::Standard, Coalesce::No);
@@ -160,7 +160,8 @@ impl Notice {
         tag < 0
     }
 
-    /// Returns the sender, the sequence number nearest to `current`, and the notice; `None` if it is invalid.
+    /// Receives a notice. Returns its sender, its sequence number, which is decoded relative to `current`, and the
+    /// notice; `None` if the notice is invalid.
     pub(crate) fn read(
         context: &CollContext,
         current: u32,
@@ -168,7 +169,7 @@ impl Notice {
     ) -> Option<(u32, u32, Notice)> {
         let envelope = *message.envelope();
         let mut body = [0u8; MAX_NOTICE_BYTES];
-        // A body that did not come with the header is discarded. The tag suffices; only a query is then ignored.
+        // A body that did not come with the header is discarded. Only a query is then invalid.
         let capacity = if message.has_body() { MAX_NOTICE_BYTES } else { 0 };
         // SAFETY: the body outlives the receive, which completes at once: present bytes are copied, and for an absent
         // body the target is empty.
@@ -211,8 +212,8 @@ mod tests {
             (decoded.to_error("barrier").class(), decoded.to_error("barrier").to_string().as_str()),
             (ErrorClass::Truncate, text)
         );
-        let left_rank = Error::from_fault("bcast", Fault::Left { rank: Some(7) });
-        let decoded = Cause::decode(0, 0, &Cause::from_error("rank 0", 0, &left_rank).encode());
+        let left = Error::from_fault("bcast", Fault::Left { rank: Some(7) });
+        let decoded = Cause::decode(0, 0, &Cause::from_error("rank 0", 0, &left).encode());
         assert_eq!(
             (decoded.to_error("scan").failed_rank(), decoded.to_disabled_error("scan").failed_rank()),
             (Some(7), Some(7))

@@ -24,7 +24,7 @@ pub(crate) struct Plan<'a> {
 /// The buffers of the caller, which have the first buffer indices.
 #[derive(Debug)]
 pub(crate) enum UserBuffers<'a> {
-    /// A send and a receive buffer, as in most collectives; needs no allocation.
+    /// A send and a receive buffer; the same buffer twice if the plan has only one. Needs no allocation.
     Pair(&'a Buf, &'a Buf),
     List(Cow<'a, [Buf]>),
 }
@@ -56,7 +56,6 @@ impl<'a> Plan<'a> {
         Plan { steps, user: UserBuffers::Pair(send, recv), temp_items: 0, op: None }
     }
 
-    /// Sets the size of the temporary buffers, in items of the receive buffer's type.
     #[inline]
     pub(crate) fn with_temp(self, items: usize) -> Self {
         Plan { temp_items: items, ..self }
@@ -75,12 +74,11 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the caller's buffer with an index.
     pub(crate) fn user_buf(&self, index: BufIndex) -> Option<&Buf> {
         self.user.get(index)
     }
 
-    /// Clones the borrowed operation and descriptions of buffers; the memory of the buffers is not copied.
+    /// Clones the operation and the descriptions of the buffers, not their memory.
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { steps, user, temp_items, op } = self;
         let user = match user {
@@ -97,7 +95,7 @@ impl<'a> Plan<'a> {
     /// Replaces the buffers for which `bufs` has a new one.
     ///
     /// # Errors
-    /// The number of items, their memory layout or the kind of memory differs.
+    /// The number, the type or the memory layout of the items differs, or the kind of memory.
     pub(crate) fn rebind(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
         let UserBuffers::List(user) = &mut self.user else { return Ok(()) };
         let user = user.to_mut();
@@ -113,10 +111,6 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Allocates the temporary buffers to which the steps write.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated, or its size overflows.
     pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<TempBuffers>> {
         let written = |step: &Step| match step {
             Step::Recv { into, .. } | Step::Copy { into, .. } if into.count > 0 => into.buf.index() + 1,
@@ -129,7 +123,7 @@ impl<'a> Plan<'a> {
             .transpose()
     }
 
-    /// Returns the type of a buffer's items; temporary buffers have the type of the receive buffer.
+    /// Returns the type of a buffer's items. Temporary buffers have the type of the receive buffer.
     #[inline]
     pub(crate) fn datatype(&self, index: BufIndex) -> &Datatype {
         self.user.get(index).or_else(|| self.user.get(BufIndex::RECV)).unwrap_or(EMPTY_BUF).datatype()

@@ -1,17 +1,17 @@
 //! Reduce, allreduce and reduce-scatter.
 //!
 //! The accumulator is the receive buffer. In the tree of `reduce` it is temporary memory, except at the root if the
-//! tree ends there. Operands are combined in order of rank. If the operation is commutative, the order may begin at
-//! another rank (the root, or one rank for each block of the ring) and wrap around. Every rank gets the same bits.
+//! tree ends there. Operands are combined in order of rank. For a commutative operation, the order can begin at another
+//! rank (the root, or one rank for each block of the ring) and wrap around. In an allreduce all ranks use one order.
 //!
-//! `own_span` is the contribution of this rank. `count` is in items of the accumulator, whose type may have another
+//! `own_span` is the contribution of this rank. `count` is in items of the accumulator, whose type can have another
 //! layout.
 
 use super::step::{BufIndex, Span, Step};
 use crate::op::OperandOrder;
 
 /// Computes the steps of a reduction to `root` along a binomial tree. If the tree ends at `root`, that rank accumulates
-/// in the receive buffer and needs one temporary buffer of `count` items. All other inner nodes need two.
+/// in the receive buffer, and needs at most one temporary buffer of `count` items. Other ranks need up to two.
 pub(crate) fn reduce(
     rank: u32,
     size: u32,
@@ -57,7 +57,7 @@ pub(crate) fn reduce(
 }
 
 /// Computes the steps of a reduction in which the root receives from each other rank (F-MPJ's FT), in order of rank for
-/// any operation. Needs a temporary buffer of `count` items, or one for each other rank if `separate_bufs`.
+/// any operation. The root needs a temporary buffer of `count` items, or one for each other rank if `separate_bufs`.
 pub(crate) fn reduce_linear(
     rank: u32,
     size: u32,
@@ -78,9 +78,8 @@ pub(crate) fn reduce_linear(
     steps
 }
 
-/// Adds steps that receive from `ranks` and combine their items with this rank's own in the result, in the given order.
-/// If `separate_bufs`, all receives are posted at once, each into its own buffer; otherwise one after the other, which
-/// needs less memory.
+/// Adds steps that receive from `ranks` and combine their items with this rank's own in the receive buffer. If
+/// `separate_bufs`, all receives are posted at once, each into its own buffer; otherwise one after the other.
 pub(crate) fn recv_and_reduce(
     steps: &mut Vec<Step>,
     ranks: impl Iterator<Item = (u32, OperandOrder)> + Clone,
@@ -127,17 +126,17 @@ pub(crate) fn allreduce_linear(
     steps
 }
 
-/// Computes the steps of an allreduce by recursive doubling (F-MPJ's BDE). If `size` is not a power of two, the first
-/// ranks are combined in pairs at the start. Needs a temporary buffer of `count` items.
+/// Computes the steps of an allreduce by recursive doubling (F-MPJ's BDE). If `size` exceeds a power of two by `extra`,
+/// the first 2·`extra` ranks first combine their items in pairs. Needs a temporary buffer of `count` items.
 pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<Step> {
     let result = Span::new(BufIndex::RECV, 0, count);
     let incoming = Span::new(BufIndex::TEMP, 0, count);
     let power = 1 << size.ilog2();
     let extra = size - power;
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
-    // The first send reads the user's buffer, and the copy overlaps with the transfer.
+    // The first send reads the user's buffer, so the copy can overlap with the transfer.
     let mut current = own_span;
-    // The first 2·extra ranks form pairs: the odd rank sends its items to the even one and waits for the result.
+    // In each pair, the odd rank sends its items to the even one, and waits for the result.
     let position = if rank < 2 * extra {
         if rank % 2 == 1 {
             steps.extend([
@@ -179,9 +178,8 @@ pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, own_span: Span,
     steps
 }
 
-/// Computes the steps of an allreduce around a ring, for long vectors and commutative operations: a reduce-scatter of
-/// blocks and then an allgather. Every block is reduced once, so all ranks get the same bits. Needs a temporary buffer
-/// for the largest block: see [`block_range`].
+/// Computes the steps of an allreduce around a ring, for commutative operations: a reduce-scatter of blocks and then an
+/// allgather. Needs a temporary buffer for the largest block: see [`block_range`].
 pub(crate) fn allreduce_ring(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<Step> {
     let block = |r: u32| {
         let (at, len) = block_range(r % size, size, count);
@@ -191,31 +189,31 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, own_span: Span, count: usize)
     let mut steps = Vec::with_capacity(7 * size as usize);
     steps.extend(copy(own_span, Span::new(BufIndex::RECV, 0, count)));
     for round in 0..size - 1 {
-        let (out, back) = (block(rank + size - round), block(rank + 2 * size - round - 1));
-        let incoming = Span::new(BufIndex::TEMP, 0, back.count);
+        let (sent, received) = (block(rank + size - round), block(rank + 2 * size - round - 1));
+        let incoming = Span::new(BufIndex::TEMP, 0, received.count);
         steps.extend([
             Step::Recv { from: left, into: incoming },
-            Step::Send { to: right, from: out },
+            Step::Send { to: right, from: sent },
             Step::Fence,
-            Step::ReduceLocal { from: incoming, into: back, order: OperandOrder::IncomingFirst },
+            Step::ReduceLocal { from: incoming, into: received, order: OperandOrder::IncomingFirst },
         ]);
     }
     for round in 0..size - 1 {
-        let (out, back) = (block(rank + 1 + size - round), block(rank + size - round));
+        let (sent, received) = (block(rank + 1 + size - round), block(rank + size - round));
         steps.extend([
-            Step::Recv { from: left, into: back },
-            Step::Send { to: right, from: out },
+            Step::Recv { from: left, into: received },
+            Step::Send { to: right, from: sent },
             Step::Fence,
         ]);
     }
     steps
 }
 
-/// Computes the steps of a pairwise reduce-scatter. Needs two temporary buffers of `count` items; `count` is the length
-/// of this rank's block in items of the accumulator.
+/// Computes the steps of a pairwise reduce-scatter. `block` returns the start and length of a rank's block in the send
+/// buffer; `count` is the length of this rank's block. Needs up to two temporary buffers of `count` items.
 ///
-/// Items from lower ranks become the left operand of the result, nearest rank first. Items from higher ranks, highest
-/// first, are combined in a second buffer. `block` returns the start and length of a rank's block in the send buffer.
+/// Items from lower ranks are combined into the result as left operand, nearest rank first. Items from higher ranks are
+/// combined in a second buffer, highest rank first, which becomes the right operand of the result.
 pub(crate) fn reduce_scatter(
     rank: u32,
     size: u32,
@@ -249,12 +247,13 @@ pub(crate) fn reduce_scatter(
     steps
 }
 
-/// Returns the step that copies items; no step if both spans are the same.
+/// Returns the step that copies items, or no step if both spans are the same.
 pub(crate) fn copy(from: Span, into: Span) -> impl Iterator<Item = Step> {
     (from != into).then_some(Step::Copy { from, into }).into_iter()
 }
 
-/// Divides `count` items into `size` blocks, of which the first are longer; returns the start and length of block `r`.
+/// Divides `count` items into `size` blocks, the first of which can be one item longer. Returns the start and length of
+/// block `r`.
 pub(crate) fn block_range(r: u32, size: u32, count: usize) -> (usize, usize) {
     let (r, size) = (r as usize, size as usize);
     let (each, more) = (count / size, count % size);

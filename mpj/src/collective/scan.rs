@@ -9,7 +9,7 @@ pub(crate) fn scan(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<St
     let result = Span::new(BufIndex::RECV, 0, count);
     let incoming = Span::new(BufIndex::TEMP, 0, count);
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
-    // The first send reads the user's buffer, and the copy overlaps with the transfer.
+    // The first send reads the user's buffer, so the copy can overlap with the transfer.
     let mut current = own_span;
     let mut distance = 1;
     while distance < size {
@@ -47,7 +47,7 @@ pub(crate) fn scan_linear(
     let mut steps = Vec::with_capacity((size + 2 * rank) as usize + 2);
     steps.extend((rank + 1..size).map(|to| Step::Send { to, from: own_span }));
     if rank > 0 && own_span.buf == BufIndex::RECV {
-        // In place, the rank's own items must be sent before they are overwritten.
+        // In place, the rank's own items must be sent before the result overwrites them.
         steps.push(Step::Fence);
     }
     recv_and_reduce(

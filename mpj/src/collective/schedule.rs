@@ -30,7 +30,7 @@ where
     plan: Plan<'a>,
     temp: Option<TempBuffers>,
     next_step: usize,
-    /// The number of steps at the start that are the resync, if any.
+    /// The number of leading steps that are a resync.
     resync_steps: usize,
     pending: Vec<Pending>,
     /// Whether the schedule waits at a [`Step::Fence`], or for the operations after the last step.
@@ -39,8 +39,7 @@ where
     stall: StallDetector,
 }
 
-/// The maximum number of bytes that are copied or reduced while the progress lock may be held: a few microseconds of
-/// work.
+/// The maximum number of bytes that are copied or reduced while the progress lock may be held.
 const MAX_LOCKED_BYTES: usize = 32 << 10;
 
 const SIZE_CHECKED: &str = "the buffer's size was checked";
@@ -49,8 +48,8 @@ const SIZE_CHECKED: &str = "the buffer's size was checked";
 pub(super) enum ScheduleStatus {
     /// The schedule has completed and does not use the buffers any more.
     Complete(Result<()>),
-    /// The next step is long, or calls a user function, which may be slow and may itself wait for messages. The caller
-    /// runs it without the progress lock.
+    /// The next step is long, or calls a user function, which might be slow or wait for messages. The caller runs it
+    /// without the progress lock.
     LocalStep(Step),
 }
 
@@ -82,10 +81,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         }
     }
 
-    /// Allocates the temporary memory, before the schedule runs.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated.
+    /// Allocates the temporary memory; call it before the schedule runs.
     #[inline]
     pub(crate) fn allocate(&mut self) -> Result<()> {
         if self.plan.temp_items > 0 {
@@ -94,7 +90,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         Ok(())
     }
 
-    /// Puts the barrier of a resync in front of the steps.
+    /// Prepends the barrier of a resync to the steps.
     #[cold]
     pub(crate) fn prepend_resync(&mut self) {
         if self.resync_steps == 0 {
@@ -106,7 +102,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         self.next_step = 0;
     }
 
-    /// Prepares the steps for another call, which the engine polls; skips those of an earlier resync.
+    /// Prepares the steps for a call that the engine polls; skips those of an earlier resync.
     pub(super) fn restart(&mut self, call: CallId) {
         self.call = call;
         self.next_step = self.resync_steps;
@@ -115,12 +111,10 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         self.stall.note_sleep();
     }
 
-    /// Does [`Plan::rebind`].
     pub(super) fn rebind(&mut self, bufs: [Option<&Buf>; 2]) -> Result<()> {
         self.plan.rebind(self.call.name, bufs)
     }
 
-    /// Does [`Plan::items`].
     pub(super) fn items(&self) -> usize {
         self.plan.items()
     }
@@ -170,7 +164,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         }
     }
 
-    /// Removes the completed operations, and fails the schedule if one of them has failed.
+    /// Removes completed operations, and fails the schedule if one of them has failed.
     fn reap_completed(&mut self) {
         let (call, mut failed) = (&self.call, None);
         self.pending.retain(|Pending { completion, expected }| {
@@ -218,7 +212,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         });
     }
 
-    /// Fails if messages that this rank waits for cannot arrive. After a stall, queries the ranks once in each wait.
+    /// Checks the notices, and whether a rank has completed the call without sending what this rank waits for. After a
+    /// stall, queries the awaited ranks, once in each wait.
     #[cold]
     fn check_stall(&mut self) -> Result<()> {
         let is_stalled = self.stall.take_timed_out();
@@ -226,7 +221,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         for rank in self.context.coll_state().take_completed_ranks(self.call.seq) {
             let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
             let engine = self.context.engine();
-            // A matched receive is not cancelled: its message is arriving although its sender has completed the call.
+            // `cancel` returns false for a matched receive: its message is arriving.
             if self
                 .pending
                 .iter()

@@ -1,4 +1,4 @@
-//! The sequence numbers of a communicator's collectives: the next one, and those of ended calls.
+//! The sequence numbers of a communicator's collective calls.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use mpj_devices::biased::{Bias, Mutex};
 
 use super::call_tag::is_before;
 
-/// The sequence numbers of calls, which may run on several threads and end in any order.
+/// Allocates sequence numbers, and records which calls have ended. Calls can end in any order, on any thread.
 #[derive(Debug)]
 pub(super) struct CallSequence(Mutex<State>);
 
@@ -24,7 +24,6 @@ impl CallSequence {
         CallSequence(Mutex::new(bias, State::default()))
     }
 
-    /// Allocates the sequence number of a new call.
     #[inline]
     pub(super) fn next(&self) -> u32 {
         let mut state = self.0.lock();
@@ -33,7 +32,6 @@ impl CallSequence {
         seq
     }
 
-    /// Returns the next sequence number without allocating it.
     pub(super) fn peek_next(&self) -> u32 {
         self.0.lock().next
     }
@@ -54,7 +52,7 @@ impl CallSequence {
         self.0.lock().ended_below == seq
     }
 
-    /// Returns whether a call has not ended, even if it has not started.
+    /// Returns true also for a call that has not started.
     pub(super) fn has_not_ended(&self, seq: u32) -> bool {
         let state = self.0.lock();
         !is_before(seq, state.ended_below) && !state.ended_out_of_order.contains(&seq)

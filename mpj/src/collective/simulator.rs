@@ -1,7 +1,7 @@
 //! A simulator of collectives: it executes the steps of all ranks without threads, an engine or data.
 //!
-//! * A send completes when its receive has been posted, as if no message were eager. Steps that complete here cannot
-//!   deadlock.
+//! * A send completes when its receive has been posted, as if no message were eager. So steps that complete here do not
+//!   depend on buffered sends.
 //! * Items are [`Term`]s, which record whose items were combined, and in which order.
 //! * An access that conflicts with a pending operation is an error, and so is a message of unexpected length.
 //! * In one round a rank sends at most one message and receives at most one, in the order of its steps.
@@ -27,7 +27,7 @@ impl Term {
         Term { item, first: rank, len: 1 }
     }
 
-    /// Combines two adjacent terms, as an associative operation may.
+    /// Combines two adjacent terms; `None` if they are not adjacent.
     fn then(self, right: Term, size: u32) -> Option<Term> {
         let fits = self.item == right.item
             && (self.first + self.len) % size == right.first
@@ -40,8 +40,10 @@ impl Term {
 #[derive(Clone, Copy, Default, Debug)]
 struct Item {
     term: Option<Term>,
+    /// The number of pending sends of the item.
     readers: u32,
-    is_written: bool,
+    /// Whether a pending receive will write the item.
+    is_receiving: bool,
 }
 
 /// The buffers of a rank by index: first the user's, then the temporary ones.
@@ -53,12 +55,14 @@ struct Rank {
     bufs: Vec<Vec<Item>>,
     pending: u32,
     at_fence: bool,
-    /// The round in which the rank passed its last fence, and the last round in which one of its operations completed.
-    passed: u32,
+    /// The round in which the rank passed its last fence.
+    fence_round: u32,
+    /// The last round in which one of its operations completed.
     last_completed: u32,
-    /// The earliest round of the rank's last send, and of its last receive.
-    sending: u32,
-    receiving: u32,
+    /// The earliest round of the rank's last send.
+    send_round: u32,
+    /// The earliest round of the rank's last receive.
+    recv_round: u32,
     items_sent: usize,
 }
 
@@ -81,16 +85,13 @@ pub(super) struct Report {
 #[derive(Debug)]
 struct Machine {
     ranks: Vec<Rank>,
-    /// Unmatched sends and receives by sender and receiver, in order.
+    /// Unmatched sends by sender and receiver, in order; `receives` likewise.
     sends: HashMap<(u32, u32), VecDeque<Side>>,
     receives: HashMap<(u32, u32), VecDeque<Side>>,
     ready: VecDeque<u32>,
 }
 
-/// Runs the steps of all ranks on the given initial buffers.
-///
-/// # Errors
-/// A rank's error, or an unmatched message.
+/// Runs the steps of all ranks on the given initial buffers. Fails at an invalid step or an unmatched message.
 pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
     size: u32,
     steps: impl Fn(u32) -> Vec<Step>,
@@ -103,10 +104,10 @@ pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
         bufs: bufs(rank).into_iter().map(items).collect(),
         pending: 0,
         at_fence: false,
-        passed: 0,
+        fence_round: 0,
         last_completed: 0,
-        sending: 0,
-        receiving: 0,
+        send_round: 0,
+        recv_round: 0,
         items_sent: 0,
     };
     let (sends, receives) = (HashMap::new(), HashMap::new());
@@ -128,7 +129,7 @@ impl Machine {
                     return Ok(());
                 }
                 this.at_fence = false;
-                this.passed = this.last_completed;
+                this.fence_round = this.last_completed;
             }
             match this.steps.next() {
                 None => return Ok(()),
@@ -144,11 +145,11 @@ impl Machine {
                 Some(Step::Send { to, from }) => {
                     this.pending += 1;
                     this.items_sent += from.count;
-                    this.sending = this.sending.max(this.passed) + 1;
-                    let side = Side { span: from, round: this.sending };
+                    this.send_round = this.send_round.max(this.fence_round) + 1;
+                    let side = Side { span: from, round: this.send_round };
                     self.items(rank, from, |item| {
                         item.readers += 1;
-                        (!item.is_written).then_some(()).ok_or("sends items that it receives")
+                        (!item.is_receiving).then_some(()).ok_or("sends items that it receives")
                     })?;
                     match pop_front(&mut self.receives, (rank, to)) {
                         Some(peer) => self.transfer((rank, side), (to, peer))?,
@@ -157,11 +158,11 @@ impl Machine {
                 }
                 Some(Step::Recv { from, into }) => {
                     this.pending += 1;
-                    this.receiving = this.receiving.max(this.passed) + 1;
-                    let side = Side { span: into, round: this.receiving };
+                    this.recv_round = this.recv_round.max(this.fence_round) + 1;
+                    let side = Side { span: into, round: this.recv_round };
                     self.items(rank, into, |item| {
-                        let is_used = item.is_written || item.readers > 0;
-                        item.is_written = true;
+                        let is_used = item.is_receiving || item.readers > 0;
+                        item.is_receiving = true;
                         (!is_used).then_some(()).ok_or("receives into items in use")
                     })?;
                     match pop_front(&mut self.sends, (from, rank)) {
@@ -190,7 +191,6 @@ impl Machine {
         items.iter_mut().try_for_each(|item| each(item).map_err(|error| format!("{error}: {span:?}")))
     }
 
-    /// Applies a local step to the items of two spans.
     fn combine(
         &mut self,
         rank: u32,
@@ -203,12 +203,12 @@ impl Machine {
         }
         let mut terms = Vec::with_capacity(from.count);
         self.items(rank, from, |item| {
-            terms.push(item.term.filter(|_| !item.is_written).ok_or("reads unwritten items")?);
+            terms.push(item.term.filter(|_| !item.is_receiving).ok_or("reads unwritten items")?);
             Ok(())
         })?;
         let mut terms = terms.into_iter();
         self.items(rank, into, |item| {
-            if item.is_written || item.readers > 0 {
+            if item.is_receiving || item.readers > 0 {
                 return Err("writes items in use");
             }
             let combined = terms.next().and_then(|term| f(term, item.term));
@@ -217,7 +217,6 @@ impl Machine {
         })
     }
 
-    /// Transfers a message that has both sides, and completes both operations.
     fn transfer(&mut self, (from, send): (u32, Side), (to, receive): (u32, Side)) -> Result<(), String> {
         if send.span.count != receive.span.count {
             let (sent, expected) = (send.span.count, receive.span.count);
@@ -231,7 +230,7 @@ impl Machine {
         })?;
         let mut terms = terms.into_iter();
         self.items(to, receive.span, |item| {
-            (item.term, item.is_written) = (terms.next(), false);
+            (item.term, item.is_receiving) = (terms.next(), false);
             Ok(())
         })?;
         let round = send.round.max(receive.round);

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::context::CollContext;
 
-/// How long a rank waits for others before it queries them. A timeout is not an error: a rank that computes for minutes
-/// receives one query from each waiting rank.
+/// The time for which a rank waits before it queries the ranks from which it waits to receive. A timeout is not an
+/// error: a rank that computes for minutes receives one query for each wait.
 const STALL_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The number of polls between two reads of the clock, while the rank does not sleep.
+/// The number of polls between two reads of the clock before the first [`StallDetector::note_sleep`].
 const POLLS_PER_CLOCK_READ: u32 = 1024;
 
 /// Detects stalls of the waits of one schedule.
@@ -46,12 +46,12 @@ impl StallDetector {
         self.has_queried = false;
     }
 
-    /// Notes that the rank is about to sleep: from now on polls are rare, so each one reads the clock.
+    /// Notes that polls are rare from now on, for example because the rank sleeps between them; each reads the clock.
     pub(crate) fn note_sleep(&self) {
         self.sleeps.set(true);
     }
 
-    /// Returns whether a check is due, after a poll without progress.
+    /// Returns whether a check is due. Call it after each poll that leaves operations pending.
     #[inline]
     pub(crate) fn is_due(&mut self, context: &CollContext) -> bool {
         let arrived = context.channel().unexpected_counts().arrived;
@@ -77,7 +77,7 @@ impl StallDetector {
         std::mem::take(&mut self.is_stalled)
     }
 
-    /// Returns whether to query the other ranks; true once in each wait.
+    /// Returns true once in each wait.
     pub(crate) fn take_first_query(&mut self) -> bool {
         !std::mem::replace(&mut self.has_queried, true)
     }

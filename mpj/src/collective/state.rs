@@ -1,4 +1,4 @@
-//! The state of a communicator's collective calls: their sequence numbers, and the notices about them.
+//! The state of a communicator's collective calls: their sequence numbers and the notices about them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,20 +14,19 @@ use crate::error::{Error, ErrorClass, Result};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallId {
-    /// The name of the call in errors.
     pub(crate) name: &'static str,
     /// The sequence number, which is the same on every rank.
     pub(crate) seq: u32,
     pub(crate) digest: CallDigest,
 }
 
-/// The number of unexpected messages that a check inspects, except after a stall.
+/// The maximum number of unexpected messages that a check inspects, unless `is_stalled`.
 const MAX_QUICK_SCAN: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct CollState {
     sequence: CallSequence,
-    /// Whether `log` may have entries other than `origin`: set with each entry, cleared by a check that finds none.
+    /// Whether `log` can have entries other than `origin`: set with each entry, cleared by a check that finds none.
     has_notices: AtomicBool,
     log: Mutex<NoticeLog>,
 }
@@ -36,9 +35,9 @@ pub(crate) struct CollState {
 struct NoticeLog {
     /// Why the collectives of this communicator are disabled.
     broken: Option<Cause>,
-    /// The earliest call that another rank has reported as failed, and why.
+    /// The earliest call that another rank has reported as failed, and the cause.
     first_failure: Option<(u32, Cause)>,
-    /// Calls that were rejected on this rank and not yet reported as rejected by all others.
+    /// Calls that this rank has rejected, and that not all others are known to have rejected.
     rejected_here: Vec<(u32, Cause)>,
     /// Calls that were rejected on other ranks: sequence number, rank and cause.
     rejected_elsewhere: Vec<(u32, u32, Cause)>,
@@ -135,11 +134,8 @@ impl CollState {
 
     /// Processes unexpected messages of the collectives: notices, and messages that show a mismatched call.
     ///
-    /// In the oldest active call, a message of a call before `stale_before` is a mismatch. After a stall all unexpected
-    /// messages are inspected, and the call also fails if a later call is known to have failed.
-    ///
-    /// # Errors
-    /// The reason why the call cannot continue.
+    /// In the oldest active call, a message of a call before `stale_before` is a mismatch. If `is_stalled`, all
+    /// unexpected messages are inspected, and the call also fails if a later call is known to have failed.
     #[inline]
     pub(crate) fn check_notices(
         context: &CollContext,
@@ -193,18 +189,18 @@ impl CollState {
     }
 }
 
-/// Returns whether all unexpected messages belong to calls from `stale_before` on and do not contradict this call. That
-/// is nearly always true. Returns false if a lock is needed to decide.
+/// Returns true if all unexpected messages belong to calls from `stale_before` on and do not contradict this call. May
+/// return false without inspecting each of them.
 #[inline]
 fn all_expected(context: &CollContext, call: &CallId, stale_before: u32) -> bool {
-    let early = context.channel().unexpected_counts();
+    let unexpected = context.channel().unexpected_counts();
     let is_expected = |tag: i32| {
         let seq = decode_seq(call.seq, tag);
         !Notice::is_tag(tag)
             && !is_before(seq, stale_before)
             && (seq != call.seq || CallDigest::of(tag) == call.digest)
     };
-    early.queued == 0 || early.common_tag.is_some_and(is_expected)
+    unexpected.queued == 0 || unexpected.common_tag.is_some_and(is_expected)
 }
 
 /// Returns the sender, sequence number and digest of an unexpected message if they show a mismatched call.
@@ -215,7 +211,7 @@ fn find_mismatch(
     is_stalled: bool,
 ) -> Option<(u32, u32, CallDigest)> {
     let (seq, digest) = (decode_seq(call.seq, unexpected.tag), CallDigest::of(unexpected.tag));
-    // A message of the same collective might still match a receive, whose error is better: it has the lengths.
+    // A message of the same collective might still match a receive, which gives a better error.
     let has_other_digest =
         seq == call.seq && digest != call.digest && (is_stalled || !digest.same_collective(call.digest));
     let is_mismatch = !Notice::is_tag(unexpected.tag)
@@ -260,7 +256,6 @@ impl NoticeLog {
             self.broken = Some(cause.clone());
             return Err(error);
         }
-        // Another rank rejected a call in which this rank takes or took part.
         let is_rejected_here = |seq: u32| self.rejected_here.iter().any(|(n, _)| *n == seq);
         if let Some((seq, _, cause)) =
             self.rejected_elsewhere.iter().find(|(seq, ..)| is_reached(*seq) && !is_rejected_here(*seq))
@@ -277,7 +272,7 @@ impl NoticeLog {
         }
     }
 
-    /// Takes the queries about calls that have ended on this rank.
+    /// Takes the sequence numbers and ranks of the queries about calls that have ended here.
     fn take_stale_queries(&mut self, has_not_ended: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
         self.queries.extract_if(.., |q| !has_not_ended(q.0)).map(|q| (q.0, q.1)).collect()
     }

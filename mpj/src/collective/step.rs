@@ -2,7 +2,7 @@
 
 use crate::op::OperandOrder;
 
-/// The index of the buffer of a [`Span`]: first the caller's buffers, then the temporary ones.
+/// The index of a buffer: first the caller's buffers, then the temporary ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BufIndex(u32);
 
@@ -13,8 +13,8 @@ impl BufIndex {
     pub(crate) const RECV: BufIndex = BufIndex(1);
     /// The first temporary buffer, if the caller has two buffers.
     pub(crate) const TEMP: BufIndex = BufIndex(2);
-    /// The second temporary buffer. Two sets of items cannot share one buffer: the last items of the first set may have
-    /// gaps in which the second set begins.
+    /// The second temporary buffer. Two sets of items cannot share a buffer: the last items of the first set can have
+    /// gaps in which the second set would begin.
     pub(crate) const TEMP2: BufIndex = BufIndex(3);
 
     pub(crate) fn new(index: u32) -> Self {
@@ -46,23 +46,21 @@ impl Span {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// Starts a send.
     Send {
         to: u32,
         from: Span,
     },
-    /// Starts a receive.
     Recv {
         from: u32,
         into: Span,
     },
-    /// Waits until all earlier operations have completed.
+    /// Waits until all earlier sends and receives have completed. No other step waits.
     Fence,
     Copy {
         from: Span,
         into: Span,
     },
-    /// Combines the items at `into` with those at `from`, which are in a temporary buffer.
+    /// Combines the items at `from` with those at `into`, which the result replaces.
     ReduceLocal {
         from: Span,
         into: Span,

@@ -26,7 +26,6 @@ pub(crate) struct CollectiveTask {
     context: Arc<CollContext>,
     name: &'static str,
     digest: CallDigest,
-    /// [`IDLE`], [`ACTIVE`] or [`COMPLETE`].
     phase: AtomicU8,
     state: Mutex<State>,
 }
@@ -41,7 +40,7 @@ struct State {
     active: ActiveCall,
     stage: TaskStage,
     outcome: Result<()>,
-    /// Whether notices of the error were sent, so that taking the outcome flushes them.
+    /// Whether notices of the error were sent, which [`CollectiveTask::take_outcome`] flushes.
     sent_notices: bool,
     keep_alive: Option<KeepAlive>,
     /// A persistent task keeps `keep_alive` for further calls.
@@ -52,20 +51,19 @@ struct State {
 enum TaskStage {
     /// The call has sent nothing, and checks notices first.
     CheckNotices,
-    /// The call waits to learn whether all ranks have rejected the calls that this rank has rejected.
+    /// The call waits until all ranks have rejected the calls that this rank has rejected.
     AwaitRejections,
     Steps,
 }
 
 impl CollectiveTask {
-    /// Starts a call, whose arguments `plan` checks. `keep_alive` is dropped when the call has completed, before the
-    /// completion is visible.
+    /// Starts a call; `plan` checks its arguments. `keep_alive` is dropped before the completion is visible.
     ///
     /// # Errors
-    /// Those of `plan`, and exhausted memory, of which the other ranks are notified; collectives are disabled.
+    /// Collectives are disabled, `plan` fails, or memory is exhausted. The other ranks are notified of the last two.
     ///
     /// # Safety
-    /// The contract of [`Schedule::new`], until the call has completed.
+    /// The contract of [`Schedule::new`].
     pub(crate) unsafe fn start<'a>(
         context: &Arc<CollContext>,
         name: &'static str,
@@ -84,10 +82,10 @@ impl CollectiveTask {
         Ok(task)
     }
 
-    /// Creates a task for a plan that the `*_init` call has checked; [`restart`](Self::restart) runs it.
+    /// Creates a task for the plan of an `*_init` call; [`restart`](Self::restart) runs it.
     ///
     /// # Errors
-    /// The memory cannot be allocated.
+    /// Memory is exhausted.
     pub(crate) fn prepare(
         context: &Arc<CollContext>,
         active: ActiveCall,
@@ -118,8 +116,8 @@ impl CollectiveTask {
     /// Starts another call, with new buffers where `bufs` has them.
     ///
     /// # Errors
-    /// The last call is active, or its outcome was not taken; the new buffers do not fit, of which the other ranks are
-    /// notified; collectives are disabled.
+    /// The last call is active, its outcome was not taken, collectives are disabled, or the new buffers do not fit. The
+    /// other ranks are notified of the last.
     ///
     /// # Safety
     /// As [`start`](Self::start).
@@ -176,9 +174,6 @@ impl CollectiveTask {
     }
 
     /// Waits until no call is active, and takes the outcome of the last one.
-    ///
-    /// # Errors
-    /// The error of the call.
     pub(crate) fn wait(&self) -> Result<()> {
         self.wait_idle();
         self.take_outcome()
@@ -189,7 +184,7 @@ impl CollectiveTask {
         let is_idle = |(): &mut ()| (self.phase.load(Ordering::Acquire) != ACTIVE).then_some(());
         let what = |(): &()| {
             let wait = WaitReason::collective(self.name, channel);
-            // A thread that polls the task holds the lock. Only wait reports use the number, so do not block for it.
+            // Another thread might poll the task. Only wait reports use the number, so do not wait for the lock.
             match self.state.try_lock() {
                 Ok(state) => wait.numbered(state.active.seq()),
                 Err(_) => wait,
@@ -198,16 +193,12 @@ impl CollectiveTask {
         engine.wait_for(&mut (), is_idle, what);
     }
 
-    /// Drops `keep_alive`, when there will be no further call.
+    /// Drops `keep_alive`; no further call may start.
     pub(crate) fn release_memory(&self) {
         let keep_alive = self.state().keep_alive.take();
         drop(keep_alive);
     }
 
-    /// Takes the outcome of a call that has completed.
-    ///
-    /// # Errors
-    /// The error of the call.
     pub(crate) fn take_outcome(&self) -> Result<()> {
         let mut state = self.state();
         let (outcome, sent_notices) = (state.outcome.clone(), std::mem::take(&mut state.sent_notices));

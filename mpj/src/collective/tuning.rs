@@ -1,7 +1,7 @@
-//! The selection of a collective's algorithm: by a parameter, otherwise by the number of ranks and bytes.
+//! The selection of a collective's algorithm: by a parameter, otherwise by the arguments and the number of ranks.
 //!
-//! All ranks must select the same algorithm. It is a part of the digest of their messages, so ranks with different
-//! parameters detect the mismatch. Exception: an alltoallv sends the same messages by both algorithms.
+//! All ranks must select the same algorithm. It is a part of the digest of their messages, so ranks detect a mismatch.
+//! Exception: an alltoallv sends the same messages by both algorithms.
 
 use mpj_devices::config::{Choice, Config, Number, Parameter};
 
@@ -18,7 +18,6 @@ pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Allreduce {
-    /// All ranks send their items to rank 0, which sends the result back.
     Linear,
     RecursiveDoubling,
     Ring,
@@ -88,7 +87,7 @@ const LINEAR_MAX_BYTES: Number = Number {
 /// The default number of bytes up to which allgather and alltoall are linear.
 const LINEAR_LIMIT: u64 = 64 << 10;
 
-/// The upper limit of the parameters in bytes, longer than any message.
+/// The upper limit of the parameters in bytes, except `LINEAR_MAX_BYTES`.
 const MAX_BYTES: u64 = 1 << 48;
 
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +131,7 @@ impl Tuning {
         self.allgather.unwrap_or(bytes <= self.allgather_linear_max)
     }
 
-    /// Returns whether a collective of `size` ranks and `bytes` bytes is linear. For two ranks a tree is the same.
+    /// Returns whether a collective of `size` ranks and `bytes` bytes is linear; for two ranks this has no advantage.
     pub(crate) fn use_linear(&self, size: u32, bytes: usize) -> bool {
         size > 2 && size <= self.linear_max_ranks && bytes <= self.linear_max_bytes
     }
@@ -148,8 +147,8 @@ impl Tuning {
     }
 }
 
-/// Returns whether an allgather that is a part of another call is linear. Parameters do not affect it, because the
-/// digest of that call does not contain the algorithm.
+/// Returns whether an allgather inside another call is linear. Parameters must not affect it, because the digest of
+/// that call does not contain the algorithm.
 pub(crate) fn use_linear_internal(bytes: usize) -> bool {
     bytes <= LINEAR_LIMIT as usize
 }

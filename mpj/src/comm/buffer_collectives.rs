@@ -14,7 +14,7 @@ use crate::raw::{Buf, ChainSegment, Comm};
 use crate::types::SendBuf;
 
 impl Intracomm {
-    /// Broadcasts the message of `root`. On the other ranks it replaces `buffer`, in a block of the global pool.
+    /// Broadcasts the message of `root`. On the other ranks, a copy in a block of the global pool replaces `buffer`.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -53,8 +53,9 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); then the buffer is unchanged. [`ErrorClass::NoMem`] on all ranks if one rank cannot
-    /// allocate a block for the message. Ranks that have already completed this call get the error at the next one.
+    /// As [`bcast`](Self::bcast); [`ErrorClass::NoMem`] on all ranks if one cannot allocate a block for the message;
+    /// ranks that have already completed this call get the error at a later one. [`ErrorClass::Buffer`] if the message
+    /// has a newer format. After an error, the buffer is unchanged.
     pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
         let received =
             bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
@@ -139,7 +140,7 @@ impl Intracomm {
     }
 }
 
-/// A message that was received by a collective. It is parsed after the collective has completed, because an invalid
+/// A message that a collective has received. It is parsed after the collective has completed, because an invalid
 /// message is an error of this rank alone.
 struct ReceivedMessage {
     block: DefaultBlock,
@@ -155,10 +156,8 @@ impl ReceivedMessage {
         Ok((ReceivedMessage { block, source, bytes }, buf))
     }
 
-    /// # Errors
-    /// The message is not a buffer.
     fn parse(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
-        // SAFETY: the collective has filled `bytes` bytes of the block: a message of another length is an error.
+        // SAFETY: the collective has filled `bytes` bytes of the block; a message of another length is an error.
         unsafe { parse(call, self.block, self.source, self.bytes) }
     }
 }

@@ -15,7 +15,7 @@ use crate::status::Status;
 const CALL: &str = "recv_buffer";
 
 impl Intracomm {
-    /// Receives a [`Buffer`] of any length in a block of the global pool, often the one in which it has arrived.
+    /// Receives a [`Buffer`] of any length in a block of the global pool.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -37,7 +37,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not a buffer, or has a newer format;
-    /// [`ErrorClass::NoMem`] if the pool cannot allocate a block for it. The message is consumed even then: its send
+    /// [`ErrorClass::NoMem`] if the pool cannot allocate a block for it. Both errors consume the message: its send
     /// completes, and the next receive gets the next message.
     pub fn recv_buffer(
         &self,
@@ -76,8 +76,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv_buffer`](Self::recv_buffer); [`ErrorClass::Truncate`] if the message is longer than `limit`: it is
-    /// discarded, and no block is allocated for it.
+    /// As [`recv_buffer`](Self::recv_buffer); [`ErrorClass::Truncate`] if the message is longer than `limit`; it is
+    /// then discarded without an allocation.
     pub fn recv_buffer_in<P: Pool>(
         &self,
         pool: &P,
@@ -95,19 +95,13 @@ impl Intracomm {
 }
 
 impl Message {
-    /// Does [`Intracomm::recv_buffer`] for this message.
-    ///
-    /// # Errors
-    /// As there.
+    /// Receives the message as [`Intracomm::recv_buffer`] does, with the same errors.
     pub fn recv_buffer(self) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
         receive(comm.as_raw(), CALL, message)
     }
 
-    /// Does [`Intracomm::recv_buffer_in`] for this message.
-    ///
-    /// # Errors
-    /// As there.
+    /// Receives the message as [`Intracomm::recv_buffer_in`] does, with the same errors.
     pub fn recv_buffer_in<P: Pool>(
         self,
         pool: &P,
@@ -118,7 +112,7 @@ impl Message {
     }
 }
 
-/// Returns a message without sections, the result of a receive from `PROC_NULL`.
+/// Returns the result of a receive from `PROC_NULL`: a message without sections.
 fn empty_buffer<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Reading>, Status)> {
     comm.check_not_freed(CALL)?;
     let block = alloc_for(CALL, pool, MESSAGE_HEADER_LEN, 0, MESSAGE_HEADER_LEN)?;
@@ -195,7 +189,7 @@ pub(super) fn alloc_for<P: Pool>(
     }
     let block = pool.alloc(bytes).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     match block.capacity() {
-        // The pool may be of another crate.
+        // Other crates can implement pools.
         capacity if capacity < bytes => {
             let why = format!(
                 "the pool returned a block of {capacity} bytes for a message of {bytes} (defect of the pool)"
@@ -206,8 +200,6 @@ pub(super) fn alloc_for<P: Pool>(
     }
 }
 
-/// Parses a message from communicator rank `source` as a [`Buffer`].
-///
 /// # Safety
 /// The first `bytes` bytes of the block are initialised.
 pub(super) unsafe fn parse<B: ReadBlock>(

@@ -1,9 +1,4 @@
 //! Typed blocking collectives: every rank of the communicator calls them in the same order.
-//!
-//! If a collective fails on one rank, that rank notifies the others. Ranks that still wait in it fail, and ranks that
-//! have returned fail at the next one. From then on every collective on the communicator fails with the first cause.
-//! Point-to-point messages and other communicators continue to work, unless a rank has died. If all ranks reject the
-//! arguments, the communicator stays usable.
 
 use super::Intracomm;
 use crate::address::number;
@@ -16,8 +11,8 @@ impl Intracomm {
     /// Waits until every rank has called this (MPI_Barrier).
     ///
     /// # Errors
-    /// The communicator was freed, a rank has died, exited or failed, the ranks have called different collectives, or
-    /// an earlier collective has failed.
+    /// The communicator was freed, a rank has died, exited, failed or cannot be reached, memory is exhausted, the ranks
+    /// have called different collectives, or an earlier collective has failed.
     pub fn barrier(&self) -> Result<()> {
         raw::barrier(self.as_raw())
     }
@@ -33,12 +28,11 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// * The root is out of range, the communicator was freed, or a rank has died or exited.
+    /// * As [`barrier`](Self::barrier); the root is out of range, or the [buffer](raw::BufError) is invalid. After a
+    ///   failed collective, use a communicator that was created before the failure.
     /// * [`ErrorClass::Count`](crate::ErrorClass::Count), [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) or
     ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one
-    ///   expects: the error has the rank, and both lengths or types. The buffer may be filled in part.
-    /// * Another rank has failed, which the error names; the ranks have called different collectives; or an earlier
-    ///   collective has failed. In the last case use a communicator that was created before the failure.
+    ///   expects, or an invalid value. The error names that rank. The buffer may be filled in part.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
         unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
@@ -49,7 +43,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`bcast`](Self::bcast); [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the
-    /// elements.
+    /// elements; `Count` or `Type` if the root's buffers differ.
     pub fn reduce<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -90,8 +84,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the
-    /// number of ranks, [`ErrorClass::Count`](crate::ErrorClass::Count) if the sum of the counts exceeds the items of
-    /// `send`, or this rank's count differs from the items of `recv`.
+    /// number of ranks; `Count` if the sum of the counts exceeds the items of `send`, or this rank's count differs from
+    /// the items of `recv`.
     pub fn reduce_scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -139,8 +133,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`ErrorClass::Count`](crate::ErrorClass::Count) if the lengths of the root's buffers
-    /// do not match.
+    /// As [`bcast`](Self::bcast); `Count` or `Type` if the lengths or types of the root's buffers do not match.
     pub fn gather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -156,8 +149,8 @@ impl Intracomm {
     /// `displacements[r]` of `recv` on (MPI_Gatherv). `recv`, `counts` and `displacements` are used only at the root.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if blocks overlap in the receive
-    /// buffer, or if the number of counts or displacements is not the number of ranks.
+    /// As [`gather`](Self::gather); `Count` if a block is outside `recv`; [`ErrorClass::Arg`](crate::ErrorClass::Arg)
+    /// if blocks overlap, or if the number of counts or displacements is not the number of ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,

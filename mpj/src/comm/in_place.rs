@@ -1,4 +1,4 @@
-//! Typed collectives with `MPI_IN_PLACE`: one buffer, which already has the rank's own items.
+//! Typed collectives with `MPI_IN_PLACE`: one buffer, which already has this rank's own items.
 
 use super::Intracomm;
 use crate::address::number;
@@ -12,7 +12,7 @@ impl Intracomm {
     /// [`reduce`](Self::reduce).
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce); then the root's own items may be lost.
+    /// As [`reduce`](Self::reduce). After an error, the root's own items can be lost.
     pub fn reduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op, root: usize) -> Result<()> {
         let items = buf.recv_buf();
         let send = if self.rank() == root { Buf::in_place() } else { items.clone() };
@@ -31,7 +31,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`allreduce`](Self::allreduce).
+    /// As [`allreduce`](Self::allreduce). After an error, the items can be lost.
     pub fn allreduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return.
         unsafe { raw::allreduce(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }
@@ -40,7 +40,7 @@ impl Intracomm {
     /// Replaces the buffer of rank `r` by the combination of those of ranks 0 to `r`. See [`scan`](Self::scan).
     ///
     /// # Errors
-    /// As [`scan`](Self::scan).
+    /// As [`scan`](Self::scan). After an error, the items can be lost.
     pub fn scan_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op) -> Result<()> {
         // SAFETY: as in `allreduce_in_place`.
         unsafe { raw::scan(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }

@@ -34,10 +34,9 @@ impl Intracomm {
         &self.raw
     }
 
-    /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank: through pool
-    /// blocks, or without copies in user space. The path never changes the received data. Collectives, and handles
-    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes when its receiver has the message: see
-    /// [`DataPath`].
+    /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. The path does
+    /// not change the received data. Collectives, and handles without a path, use that of `MPJ_DATA_PATH`. A zero-copy
+    /// send completes when its receiver has the message: see [`DataPath`].
     ///
     /// ```
     /// use mpj::DataPath;
@@ -73,8 +72,7 @@ impl Intracomm {
     /// After a failed collective, `dup` fails: use an earlier duplicate, or duplicate the parent communicator.
     ///
     /// # Errors
-    /// The communicator was freed, a rank has died, exited or failed, a rank has too many communicators, or the ranks
-    /// are out of step: they have called different collectives, or an earlier collective has failed.
+    /// As [`barrier`](Self::barrier); a rank has too many communicators.
     pub fn dup(&self) -> Result<Intracomm> {
         self.raw.dup().map(Intracomm::new)
     }
@@ -88,8 +86,8 @@ impl Intracomm {
         Ok(self.raw.split_opt(color.map(i64::from), key)?.map(Intracomm::new))
     }
 
-    /// Frees the communicator on this rank: every later operation on any of its handles fails. Dropping the last handle
-    /// frees it, too; a pending request is such a handle.
+    /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.
+    /// Dropping the last handle frees it, too; a pending request is such a handle.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, sent messages can still
     /// be received, and collectives complete. A message without a posted receive is refused: if its sender waits for

@@ -11,8 +11,8 @@ use crate::request::{OwnedCell, Request};
 use crate::types::{RecvBuf, SendBuf};
 
 /// Non-blocking collectives. All ranks must start them in the same order among their collectives, and can wait for them
-/// in any order. Every call of this rank that waits or tests makes progress for them. If a request is dropped, its
-/// collective continues because the other ranks depend on it, even while this rank leaves the job.
+/// in any order. Calls that wait or test make progress for them. If a request is dropped, its collective continues
+/// because the other ranks depend on it, even while this rank leaves the job.
 impl Intracomm {
     /// Starts a barrier (MPI_Ibarrier): it completes when every rank has started it.
     ///

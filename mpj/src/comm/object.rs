@@ -17,7 +17,7 @@ use crate::raw;
 use crate::status::Status;
 use crate::types::SendBuf;
 
-/// The capacity in bytes of the static part of an object's message, which has only headers.
+/// The capacity in bytes of the static part of an object's message, which holds only headers.
 const HEADER_CAPACITY: usize = 256;
 
 impl Intracomm {
@@ -36,7 +36,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized.
+    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized, [`ErrorClass::NoMem`] if no
+    /// block can be allocated for it.
     pub fn send_object<T: Serialize + ?Sized>(&self, value: &T, dest: impl IntoDest, tag: i32) -> Result<()> {
         const CALL: &str = "send_object";
         let message = encode(CALL, value)?;
@@ -56,8 +57,8 @@ impl Intracomm {
     /// Receives a value.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not a value of this type. A source of
-    /// [`PROC_NULL`](crate::PROC_NULL) is rejected, because there would be no value to return.
+    /// As [`recv_buffer`](Self::recv_buffer); [`ErrorClass::Buffer`] if the message is not a value of this type. The
+    /// source [`PROC_NULL`](crate::PROC_NULL) is rejected, because there would be no value to return.
     pub fn recv_object<T: DeserializeOwned>(
         &self,
         source: impl IntoSource,
@@ -72,8 +73,8 @@ impl Intracomm {
     /// Broadcasts the value of `root`; the values of other ranks are ignored.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object). A serialization error fails the call on all
-    /// ranks, a deserialization error only on its rank.
+    /// As [`bcast_buffer`](Self::bcast_buffer); [`ErrorClass::Buffer`] on all ranks if the value cannot be serialized,
+    /// and on this rank alone if the message is not a value of this type.
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);
@@ -84,17 +85,17 @@ impl Intracomm {
     }
 }
 
-fn malformed(call: &'static str, error: impl fmt::Display) -> Error {
+fn buffer_error(call: &'static str, error: impl fmt::Display) -> Error {
     Error::new(ErrorClass::Buffer, call, error.to_string())
 }
 
 fn decode_error<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
-    malformed(call, format!("cannot decode a {} from the message of rank {rank}: {why}", type_name::<T>()))
+    buffer_error(call, format!("cannot decode a {} from the message of rank {rank}: {why}", type_name::<T>()))
 }
 
 fn encode<T: Serialize + ?Sized>(call: &'static str, value: &T) -> Result<Buffer<DefaultBlock, Reading>> {
     let mut message = Buffer::with_capacity(HEADER_CAPACITY)
         .map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
-    message.write_object(value).map_err(|e| malformed(call, e))?;
+    message.write_object(value).map_err(|e| buffer_error(call, e))?;
     Ok(message.commit())
 }

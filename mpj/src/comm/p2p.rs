@@ -29,15 +29,16 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// The rank is out of range, the tag is negative, the communicator was freed, one of its ranks has died, or the
-    /// receiver has exited, cannot be reached or refuses the message.
+    /// The rank is out of range, the tag is negative, the [buffer](raw::BufError) is invalid, the communicator was
+    /// freed, one of its ranks has died, the receiver has exited, cannot be reached or refuses the message, or memory
+    /// is exhausted.
     #[inline]
     pub fn send<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
         // SAFETY: `buf` is borrowed until we return, and `SendBuf` guarantees a valid description.
         unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag, Mode::Standard) }
     }
 
-    /// Sends a buffer, and returns when the message was matched (MPI_Ssend).
+    /// Sends a buffer, and returns when it can be reused and the message was matched (MPI_Ssend).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -53,8 +54,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`send`](Self::send), for the sender; [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is
-    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its elements have another type: the
-    /// buffer is unchanged then. Also `Type` if a `bool` or `char` is invalid: it is replaced by `false` or `'\0'`.
+    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its elements have another type: in both
+    /// cases the buffer is unchanged. `Type` also if a `bool` or `char` is invalid: `false` or `'\0'` replaces it.
     #[inline]
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
@@ -162,7 +163,7 @@ impl Intracomm {
     }
 
     /// Calls `f` with a scope, in which operations can borrow buffers. Returns the result of `f` when all operations
-    /// have completed. If the closure ends in `Ok(())`, its error type must be given (E0283):
+    /// have completed. If the closure ends in `Ok(())`, write its error type (E0283):
     /// ```
     /// # mpj::threads(2, |world| {
     /// let other = 1 - world.rank();
@@ -191,7 +192,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Panics
-    /// If the closure panics, its panic is resumed after all operations have completed.
+    /// If `f` panics: the panic is resumed after all operations have completed.
     pub fn scope<'env, F, R>(&'env self, f: F) -> R
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -265,7 +266,6 @@ impl Drop for Message {
 
 impl Message {
     pub(super) fn into_parts(mut self, call: &'static str) -> Result<(Intracomm, MatchedMessage)> {
-        // The message is taken only by the calls that consume `self`.
         let consumed = || Error::new(ErrorClass::Intern, call, "the message was already received");
         Ok((self.comm.clone(), self.message.take().ok_or_else(consumed)?))
     }

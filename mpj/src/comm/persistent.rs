@@ -11,8 +11,8 @@ use crate::request::{BufsFn, OwnedCell, PersistentRequest};
 use crate::types::{RecvBuf, SendBuf};
 
 /// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and owns its buffers. All
-/// ranks must make the `*_init` call, which transfers no items. It fails at once if it rejects its arguments; the other
-/// ranks fail when they start the collective, or earlier. Other errors are returned by the start or the wait.
+/// ranks must make the `*_init` call, which transfers no items. If it rejects its arguments, it fails at once, and the
+/// other ranks fail in this call or a later one. The start or the wait returns other errors.
 impl Intracomm {
     /// Prepares a barrier (MPI_Barrier_init).
     ///

@@ -1,4 +1,4 @@
-//! Receives without a copy into user memory: a message stays in the block in which it has arrived, or at its sender.
+//! Receives into a block of the library, or by reading the message in the sender's memory.
 
 use std::fmt;
 use std::mem::{MaybeUninit, align_of};
@@ -20,12 +20,13 @@ const CALL: &str = "recv_block";
 
 impl Intracomm {
     /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if:
-    /// * it is longer than the eager limit, and was sent by ownership ([`isend`](Self::isend));
+    /// * it was sent by ownership ([`isend`](Self::isend), [`issend`](Self::issend)), and by rendezvous, like every
+    ///   message above the eager limit;
     /// * it is contiguous in one shared block of the sender's [`World::pool`](crate::World::pool), or anywhere if both
     ///   ranks are threads of one process; and
     /// * `smdev` or `shmdev` connects the ranks, and the path is not [`DataPath::Buffered`].
     ///
-    /// Otherwise it is in a block of the global pool, often the one in which it has arrived.
+    /// Otherwise it is in a block of the global pool.
     ///
     /// If the message is read in the sender's memory, the sender's request completes when the [`ReceivedBlock`] is
     /// dropped, and then returns its buffer. Until then its wait blocks; the wait fails if this rank exits first.
@@ -65,10 +66,7 @@ impl Intracomm {
 }
 
 impl Message {
-    /// Does [`Intracomm::recv_block`] for this message.
-    ///
-    /// # Errors
-    /// As there.
+    /// Receives the message as [`Intracomm::recv_block`] does, with the same errors.
     pub fn recv_block(self) -> Result<(ReceivedBlock, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
         receive(comm.as_raw(), message)
@@ -142,12 +140,11 @@ impl ReceivedBlock {
         matches!(self.location, Location::AtSender(_))
     }
 
-    /// Returns the items, whose type must be that of the sender.
+    /// Returns the items of the message.
     ///
     /// # Errors
-    /// [`ErrorClass::Type`] if the elements have another type, or a type whose values have padding or need validation
-    /// (`bool`, `char`): use [`recv`](Intracomm::recv) for these. [`ErrorClass::Buffer`] if the elements are not
-    /// aligned; they are if they were sent from the start of a block.
+    /// [`ErrorClass::Type`] if the message does not consist of whole `T`s, or if `T` has padding or needs validation
+    /// (`bool`, `char`): use [`recv`](Intracomm::recv) for these. [`ErrorClass::Buffer`] if the items are not aligned.
     pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
         const CALL: &str = "try_as_slice";
         let datatype = T::datatype();

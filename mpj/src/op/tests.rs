@@ -1,4 +1,4 @@
-//! Predefined operations: the result on every supported primitive, and its independence of the operand order.
+//! Predefined operations: the result on every supported primitive, and on `f64` its independence of operand order.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn expected(op: &Op, a: u8, b: u8) -> u8 {
     }
 }
 
-/// Returns a small number as a value of the primitive, or `None` if the primitive cannot hold it.
+/// Returns a small number as a value of the primitive; `None` if no operation is tried on it.
 fn value(primitive: Primitive, number: u8) -> Option<Vec<u8>> {
     Some(match primitive {
         Primitive::F32 => f32::from(number).to_ne_bytes().into(),
@@ -86,7 +86,7 @@ fn zeros_and_nans_do_not_depend_on_operand_order() {
                 into
             });
             let [one, other] = combined;
-            // The payload of a NaN in a sum depends on the processor.
+            // The payload of a NaN in a sum or a product depends on the processor.
             let is_free = matches!(op, Op::Sum | Op::Prod) && one.is_nan();
             assert!(is_free && other.is_nan() || one.to_bits() == other.to_bits(), "{op:?} of {a} and {b}");
         }

@@ -5,7 +5,7 @@ use crate::run::print_suppressed_panic;
 /// Runs `wait`. If it panics, the process aborts: unwinding would release memory that other ranks and threads access.
 ///
 /// `wait` runs code of this library, and drops of buffers that operations own; a panic in either is a defect. Panics of
-/// user operations are caught before they reach this function.
+/// user-defined operations do not reach this function.
 #[inline]
 pub(crate) fn abort_on_unwind<R>(wait: impl FnOnce() -> R) -> R {
     let guard = AbortGuard;

@@ -1,4 +1,4 @@
-//! The buffers of collectives: the layout of the ranks' blocks, and the checks before anything is sent.
+//! The buffers of collectives: the layout of the ranks' blocks, and checks that need no messages.
 
 use mpj_devices::{Buf, BufError, Content, Origin};
 
@@ -19,11 +19,11 @@ pub(super) trait CollBuf: Sized {
 
     fn check_receivable(&self, call: &'static str) -> Result<()>;
 
-    /// Checks that the buffers do not overlap; overlaps of buffers with gaps are not detected.
+    /// Checks that the buffers do not overlap. Does not detect overlaps of buffers with gaps or of several pieces.
     fn check_no_alias(&self, call: &'static str, other: &Self) -> Result<()>;
 
-    /// Checks that the send buffer matches the receive buffer in size and type signature. The error text describes
-    /// `blocks`, the buffers of which the send and the receive buffer are a part.
+    /// Checks that the send buffer matches the receive buffer in size and type signature. If they are parts of larger
+    /// buffers, `blocks` describes these for the error text.
     fn check_same_amount(&self, call: &'static str, recv: &Self, blocks: &RankBlocks<'_>) -> Result<()>;
 
     fn check_op(&self, call: &'static str, op: &Op) -> Result<()>;
@@ -126,13 +126,11 @@ struct Block<'a> {
 }
 
 impl<'a> RankBlocks<'a> {
-    /// Describes a send buffer with a block for each of `size` ranks.
     #[inline]
     pub(super) fn with_send(self, layout: BlockLayout<'a>, rank: u32, size: u32, whole: &Buf) -> Self {
         RankBlocks { send: Some(Block { layout, rank, size, items: whole.count() }), ..self }
     }
 
-    /// Describes a receive buffer with a block for each of `size` ranks.
     #[inline]
     pub(super) fn with_recv(self, layout: BlockLayout<'a>, rank: u32, size: u32, whole: &Buf) -> Self {
         RankBlocks { recv: Some(Block { layout, rank, size, items: whole.count() }), ..self }
@@ -159,11 +157,11 @@ fn describe(items: &Buf, bytes: usize, block: Option<&Block<'_>>, with_bytes: bo
 /// The position of each rank's block in a buffer, in items from its start.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockLayout<'a> {
-    /// RankBlocks of this many items, one after the other.
+    /// Blocks of this many items, one after the other.
     Uniform(usize),
-    /// RankBlocks of equal size that divide the whole buffer among the ranks.
+    /// Blocks of equal size that divide the whole buffer among the ranks.
     EvenSplit,
-    /// RankBlocks of different sizes at explicit displacements.
+    /// Blocks of different sizes at explicit displacements.
     Varying {
         /// The number of items of each rank.
         counts: &'a [usize],
@@ -190,8 +188,8 @@ impl<'a> BlockLayout<'a> {
         }
     }
 
-    /// Resolves the layout of a send buffer; fails if it does not fit the ranks and the buffer. `block` is the buffer
-    /// for this rank's block, from which an error computes the length that `items` must have.
+    /// Replaces `EvenSplit` by `Uniform`; fails if the layout does not fit the ranks or the buffer. The error has the
+    /// expected length of `items`, computed from `block`, the buffer for this rank's block.
     pub(super) fn resolve_send(
         self,
         call: &'static str,
@@ -202,8 +200,7 @@ impl<'a> BlockLayout<'a> {
         self.resolve(call, "send buffer", size, items, block)
     }
 
-    /// Resolves the layout of a receive buffer as [`resolve_send`](Self::resolve_send) does; fails also if two blocks
-    /// overlap.
+    /// As [`resolve_send`](Self::resolve_send); fails also if two blocks overlap.
     pub(super) fn resolve_receive(
         self,
         call: &'static str,
@@ -280,7 +277,7 @@ impl<'a> BlockLayout<'a> {
     /// Returns the number of bytes in all blocks of `items`.
     pub(super) fn total(&self, call: &'static str, size: u32, items: &Buf) -> Result<usize> {
         match items.bytes() {
-            // The size of the whole buffer may overflow while that of the blocks does not.
+            // The size of the whole buffer can overflow while that of the blocks does not.
             Ok(_) | Err(BufError::TooLarge { .. }) => (),
             Err(error) => return Err(Error::buf(call, error)),
         }
@@ -291,7 +288,7 @@ impl<'a> BlockLayout<'a> {
     }
 }
 
-/// Returns the number of items of the type of `items` that `block` has room for; `None` if it is not a whole number.
+/// Returns the length of `block` in items of the type of `items`; `None` if that is not a positive whole number.
 fn items_of_block(items: &Buf, block: &Buf) -> Option<usize> {
     let (bytes, size) = (block.bytes().ok()?, items.datatype().size());
     (size > 0 && bytes > 0 && bytes.is_multiple_of(size)).then(|| bytes / size)

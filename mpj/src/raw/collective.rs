@@ -1,12 +1,14 @@
 //! Collectives: every rank of the communicator calls them in the same order.
 //!
-//! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received, on all ranks: a
-//! message that is shorter, longer or of another type is an error. The failing rank notifies the others, which fail
-//! with the same error in this call or the next one. From then on collectives are disabled on the communicator. If all
-//! ranks reject their arguments, the communicator stays usable.
+//! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received: a message that
+//! is shorter, longer or of another type is an error. The failing rank notifies the others, which fail with its error
+//! in this call or a later one. From then on collectives are disabled on the communicator; point-to-point messages and
+//! other communicators continue to work unless a rank has died. If all ranks reject their arguments, the communicator
+//! stays usable.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
-//! (`MPI_IN_PLACE`). Only [`reduce_scatter`] does not support this.
+//! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root, in [`reduce_scatter`]
+//! on no rank.
 
 use std::borrow::Cow;
 
@@ -39,8 +41,8 @@ unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> PlanRe
 /// Waits until every rank has called this function.
 ///
 /// # Errors
-/// The communicator was freed, a rank has died or exited, another rank has failed in the call, or the ranks are out of
-/// step: they have called different collectives, or an earlier collective has failed.
+/// The communicator was freed, a rank has died, exited or cannot be reached, memory is exhausted, another rank has
+/// failed in the call, the ranks have called different collectives, or an earlier collective has failed.
 pub fn barrier(comm: &Comm) -> Result<()> {
     comm.collective("barrier", |blocking| {
         let (digest, plan) = plans::barrier(comm);
@@ -52,8 +54,7 @@ pub fn barrier(comm: &Comm) -> Result<()> {
 /// Broadcasts the items of `root` to every rank.
 ///
 /// # Errors
-/// The root is invalid, the communicator was freed, a rank has died or exited, counts or types differ between ranks,
-/// another rank has failed, or the ranks are out of step.
+/// As [`barrier`]; the root or the [buffer](mpj_devices::BufError) is invalid, or counts or types differ between ranks.
 ///
 /// # Safety
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
@@ -74,7 +75,7 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
 /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the root's buffers overlap, or if another rank's `send` is in
 ///   place.
 ///
-/// After an error `recv` may hold a part of the result, and items that were in place there are lost.
+/// After an error, `recv` can hold a part of the result, and items that were in place there can be lost.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -101,7 +102,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
 ///
 /// # Errors
 /// As [`allreduce`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the number of ranks,
-/// [`ErrorClass::Count`](crate::ErrorClass::Count) if their sum exceeds the number of items to send.
+/// [`ErrorClass::Count`](crate::ErrorClass::Count) if their sum exceeds the items of `send`.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -186,7 +187,7 @@ pub unsafe fn alltoall(
     unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
 }
 
-/// Collectives that are parts of one call. All parts of a call have the same digest.
+/// Collectives inside another call. All parts of a call have the same digest.
 impl BlockingCall<'_> {
     /// # Safety
     /// The contract of [`bcast`].

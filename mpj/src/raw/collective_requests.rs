@@ -1,9 +1,8 @@
 //! Non-blocking and persistent collectives (MPI 4.1 §6.12, §6.13).
 //!
-//! A [`Collective`] is a collective call as a value: [`start`] starts it, and [`collective_init`] makes it persistent.
-//! Every rank must start its collectives, including the blocking ones, in the same order. It can wait for them in any
-//! order. Every call of this rank that waits or tests makes progress for all of them. A rank that only computes makes
-//! no progress.
+//! A [`Collective`] is a collective call as a value: [`start`] starts it, [`collective_init`] makes it persistent.
+//! Every rank must start the collectives of a communicator, including blocking ones, in the same order, and can wait
+//! for them in any order. Calls that wait or test make progress for all of them; a rank that only computes makes none.
 
 use std::sync::Arc;
 
@@ -70,7 +69,6 @@ impl<'a> Collective<'a> {
         }
     }
 
-    /// Returns the send buffer and the receive buffer; some collectives have one buffer for both.
     fn bufs(&self) -> (&'a Buf, &'a Buf) {
         match self {
             Collective::Barrier => (EMPTY_BUF, EMPTY_BUF),
@@ -113,7 +111,7 @@ impl<'a> Collective<'a> {
 /// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
 ///
 /// If the request is dropped, the collective continues, because the other ranks depend on this one. If a user function
-/// panics, the call fails with an error, because the panic has no caller to unwind to.
+/// panics, the call fails with an error.
 ///
 /// # Errors
 /// The communicator was freed, collectives are disabled, memory is exhausted, or the arguments are rejected as by the
@@ -153,7 +151,7 @@ enum Role {
 /// dropped with the persistent collective, or after its last call if that is later.
 ///
 /// # Errors
-/// As [`start`]; another rank has failed.
+/// As [`start`]; another rank has failed, or the ranks have called different collectives.
 pub fn collective_init(
     comm: &Comm,
     collective: Collective<'_>,
@@ -170,7 +168,7 @@ pub fn collective_init(
         };
         let roles = [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
         let task = CollectiveTask::prepare(comm.collectives(), blocking.active_call(), (digest, plan), keep)?;
-        // Run an empty plan: this call has a sequence number, and checks notices, like any other.
+        // The empty plan checks notices.
         // SAFETY: the steps access no memory.
         unsafe { blocking.run(digest, plans::plan(Vec::new(), None, EMPTY_BUF)) }?;
         Ok(PersistentCollective { comm: comm.clone(), task, roles })
@@ -192,10 +190,10 @@ impl PersistentCollective {
     }
 
     /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
-    /// number of items and the memory layout of those in the `*_init` call. A call with one buffer uses only `recv`.
+    /// number, type and memory layout of the items in the `*_init` call. A broadcast uses only `recv`.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the number of items or their layout differs, of which the other ranks are notified.
+    /// As [`start`](Self::start); the items differ in number, type or layout, of which the other ranks are notified.
     ///
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
@@ -223,7 +221,7 @@ impl PersistentCollective {
         &self.task
     }
 
-    /// Makes progress once, and returns whether the call has completed; true without an active call.
+    /// Makes progress if the call is active, and returns whether it has completed; true without an active call.
     ///
     /// # Errors
     /// The error of the call.

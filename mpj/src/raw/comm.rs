@@ -33,10 +33,10 @@ struct CommInner {
     freed: AtomicBool,
     family: Family,
     /// The number of context ids that this rank has allocated.
-    created: Arc<AtomicU64>,
+    id_count: Arc<AtomicU64>,
 }
 
-/// The name of a communicator, and the numbers of duplications and splits of it. All ranks count alike, so a new
+/// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
 /// communicator has the same name on all its ranks.
 #[derive(Debug)]
 struct Family {
@@ -53,9 +53,9 @@ impl Family {
         Family { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
     }
 
-    fn child(&self, call: &str, created: &AtomicU32) -> String {
+    fn child(&self, call: &str, count: &AtomicU32) -> String {
         let parent = if self.name.len() > MAX_PARENT_NAME { "…" } else { &self.name };
-        format!("{parent}.{call} {}", created.fetch_add(1, Ordering::Relaxed) + 1)
+        format!("{parent}.{call} {}", count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 
@@ -71,8 +71,8 @@ const WORLD: u64 = 1;
 impl Comm {
     pub(crate) fn world(engine: Arc<Engine>, tuning: Tuning) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
-        let (group, created) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
-        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, created, tuning)
+        let (group, id_count) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
+        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, id_count, tuning)
     }
 
     fn create(
@@ -81,7 +81,7 @@ impl Comm {
         name: String,
         group: Group,
         rank: u32,
-        created: Arc<AtomicU64>,
+        id_count: Arc<AtomicU64>,
         tuning: Tuning,
     ) -> Result<Self> {
         let join = |context| {
@@ -94,7 +94,7 @@ impl Comm {
         engine.describe(&p2p, Arc::clone(&family.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&family.name), Some(calls));
-        let inner = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, created });
+        let inner = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, id_count });
         Ok(Comm { inner, path: None })
     }
 
@@ -135,10 +135,7 @@ impl Comm {
         &self.inner.p2p
     }
 
-    /// Runs a collective call: `body` checks its arguments, and then runs its plans.
-    ///
-    /// # Errors
-    /// As [`blocking::run_blocking`]; the communicator was freed.
+    /// As [`blocking::run_blocking`]; fails also if the communicator was freed.
     pub(crate) fn collective<T>(
         &self,
         call: &'static str,
@@ -186,8 +183,8 @@ impl Comm {
         Error::new(class, call, format!("{who} is out of range: the communicator has {ranks}"))
     }
 
-    /// Frees the communicator on this rank: every later operation on any of its handles fails. Dropping the last handle
-    /// frees it, too; a pending request is such a handle.
+    /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.
+    /// Dropping the last handle frees it, too; a pending request is such a handle.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
     /// rank has sent can still be received, and collectives complete. A message that matches no posted receive is
@@ -206,30 +203,30 @@ impl Comm {
         Ok(())
     }
 
-    /// Returns a context id that is unique in the job: it consists of the world rank of this rank and a count.
+    /// Returns a context id that no other rank creates, and this rank only once in 2^30 ids.
     fn new_context_id(&self) -> u64 {
-        let count = self.inner.created.fetch_add(1, Ordering::Relaxed) + 1;
+        let count = self.inner.id_count.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
     }
 
     /// Creates a communicator of the same ranks with its own messages. Collective.
     ///
     /// # Errors
-    /// The communicator was freed, a rank has died, exited or failed, has too many communicators, or is out of step.
+    /// As [`barrier`](super::barrier); a rank has too many communicators.
     pub fn dup(&self) -> Result<Self> {
         self.collective("dup", |blocking| {
             let name = self.inner.family.child("dup", &self.inner.family.dups);
             self.check_channel_limit("dup")?;
             let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
             blocking.bcast_words(CallDigest::new(CollectiveKind::Dup, 0), &mut id, 0)?;
-            let (engine, created) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.created));
+            let (engine, id_count) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.id_count));
             Comm::create(
                 engine,
                 id[0],
                 name,
                 self.inner.group.clone(),
                 self.rank(),
-                created,
+                id_count,
                 *self.collectives().tuning(),
             )
             .map(|comm| Comm { path: self.path, ..comm })
@@ -240,7 +237,7 @@ impl Comm {
     /// ranks whose color is [`UNDEFINED`]. Collective.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); the color is negative.
+    /// As [`dup`](Self::dup); the color is negative, but not [`UNDEFINED`].
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
         let color = if color == UNDEFINED { None } else { Some(i64::from(color)) };
         self.split_opt(color, key)
@@ -274,7 +271,7 @@ impl Comm {
             let id = members.first().map_or(0, |leader| leader.2);
             let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
             let peers = members.iter().filter_map(|m| self.inner.group.peer(m.1)).map(|PeerId(peer)| peer);
-            let (engine, created) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.created));
+            let (engine, id_count) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.id_count));
             let name = format!("{name} color {}", word as u32);
             Comm::create(
                 engine,
@@ -282,7 +279,7 @@ impl Comm {
                 name,
                 peers.collect(),
                 position as u32,
-                created,
+                id_count,
                 *self.collectives().tuning(),
             )
             .map(|comm| Some(Comm { path: self.path, ..comm }))

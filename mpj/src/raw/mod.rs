@@ -1,8 +1,8 @@
-//! The untyped core: every operation works on a [`Buf`], which is a pointer, a count and a
+//! The untyped core, whose operations work on [`Buf`]s: pointers with a count and a
 //! [`Datatype`](struct@mpj_datatypes::Datatype).
 //!
-//! The typed interface is built on this module; a C interface could use it, too. Invalid ranks, tags, roots and counts
-//! are rejected with an [`Error`](crate::Error). Pointers cannot be checked, so calls that access a buffer are unsafe.
+//! The typed interface is built on this module. Invalid ranks, tags, roots and counts are rejected with an
+//! [`Error`](crate::Error). Pointers cannot be checked, so calls that access a buffer are unsafe.
 //!
 //! # Contract of every call
 //! * Send buffer: the bytes of the items, or of the segments of a chain, are initialised, and no code writes them until
@@ -10,14 +10,14 @@
 //!   either, because the receiver may read them in place. The bytes need not be valid values of their type: a receiver,
 //!   including this rank in a collective, checks each `bool` and `char`, and fails if one is invalid.
 //! * Receive buffer: the bytes of the items may be written, even if the operation fails, and no other code reads or
-//!   writes them until the operation has completed. `bool` and `char` elements are valid afterwards. For an in-place
-//!   reduction they must also be valid when it starts.
-//! * An operation has completed when its blocking call returns, when [`Request::wait`] or [`Request::test`] reports it,
-//!   or when the [`KeepAlive`] given to a non-blocking call has been dropped.
+//!   writes them until the operation has completed. The operation writes only valid `bool` and `char` values. For an
+//!   in-place reduction they must also be valid when it starts.
+//! * An operation has completed when its blocking call returns, when `wait` or `test` of its [`Request`] or
+//!   [`PersistentCollective`] reports it, or when the [`KeepAlive`] given to a non-blocking call has been dropped.
 //!
-//! A blocking call returns only after its operations have completed. A panic while they are pending aborts the process;
-//! only a defect, or a [`KeepAlive`] that panics on drop, can cause it. If a user function panics in a blocking
-//! collective, the call waits for its operations before the panic unwinds.
+//! A blocking call returns only after its operations have completed. If a user function panics in a blocking
+//! collective, the call waits for its operations before the panic unwinds. Any other panic while they are pending
+//! aborts the process; only a defect, or a [`KeepAlive`] that panics on drop, can cause it.
 
 mod abort_on_unwind;
 mod coll_bufs;

@@ -28,7 +28,6 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
     Error::new(ErrorClass::Count, call, format!("{count} items overflow the byte count"))
 }
 
-/// Checks that the items of a receive buffer do not overlap.
 pub(super) fn check_no_overlap(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
     datatype.check_overlap(count).map_err(|overlap| Error::new(ErrorClass::Type, call, overlap.to_string()))
 }
@@ -58,14 +57,14 @@ fn send_name(mode: Mode, blocking: bool) -> &'static str {
 /// As [`check_no_overlap`]. The buffer is passed by value so that it can stay in registers.
 #[inline(always)]
 fn without_overlap(call: &'static str, buf: Buf) -> Result<Buf> {
-    fn any(call: &'static str, buf: Buf) -> Result<Buf> {
+    fn check(call: &'static str, buf: Buf) -> Result<Buf> {
         check_no_overlap(call, buf.count(), buf.datatype())?;
         Ok(buf)
     }
-    if buf.datatype().is_primitive() { Ok(buf) } else { any(call, buf) }
+    if buf.datatype().is_primitive() { Ok(buf) } else { check(call, buf) }
 }
 
-/// Starts a send. Checks all arguments; `buf` is called after the others were checked.
+/// Starts a send. `buf` is called after the other arguments were checked.
 ///
 /// # Safety
 /// The contract of a send buffer, until the returned operation has completed.
@@ -89,8 +88,7 @@ pub(crate) unsafe fn start_send(
     started.map_err(|fault| Error::from_fault(call, *fault))
 }
 
-/// Starts a receive. Checks all arguments; `buf` is called after the others were checked. If the message has arrived
-/// with its body, the receive completes at once.
+/// Starts a receive. `buf` is called after the other arguments were checked.
 ///
 /// # Safety
 /// The contract of a receive buffer, until the returned operation has completed.
@@ -142,7 +140,7 @@ fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
-/// has died, or the receiver has exited, cannot be reached or refuses the message.
+/// has died, the receiver has exited, cannot be reached or refuses the message, or memory is exhausted.
 ///
 /// # Safety
 /// The contract of a send buffer.
@@ -182,7 +180,8 @@ pub(crate) unsafe fn send_as(
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
-/// has died, or the sender has exited; [`ErrorClass::Truncate`] or [`ErrorClass::Type`] if the message does not fit.
+/// has died, or the sender has exited or cannot be reached; [`ErrorClass::Truncate`] if the message is longer than the
+/// buffer; [`ErrorClass::Type`] if its type differs, a value is invalid, or items of the buffer overlap.
 ///
 /// # Safety
 /// The contract of a receive buffer.
@@ -236,12 +235,12 @@ pub unsafe fn irecv(
     keep: Option<KeepAlive>,
 ) -> Result<Request> {
     // SAFETY: the caller's contract.
-    unsafe { post(comm, "irecv", buf, source, tag, keep) }
+    unsafe { irecv_as(comm, "irecv", buf, source, tag, keep) }
 }
 
 /// # Safety
 /// The contract of a receive buffer.
-unsafe fn post(
+unsafe fn irecv_as(
     comm: &Comm,
     call: &'static str,
     buf: Buf,
@@ -260,7 +259,7 @@ unsafe fn post(
 /// Sends one buffer and receives into another at the same time.
 ///
 /// # Errors
-/// As [`send`] and [`recv`]; both operations have completed when it returns.
+/// As [`send`] and [`recv`]. After an error, no operation is pending.
 ///
 /// # Safety
 /// The contracts of a send buffer and of a receive buffer, which do not overlap.
@@ -281,7 +280,7 @@ pub unsafe fn sendrecv(
         check_tag(CALL, send_tag)?;
     }
     // SAFETY: the caller's contract; both operations have completed when we return.
-    let receiving = unsafe { post(comm, CALL, recv, source, recv_tag, None)? };
+    let receiving = unsafe { irecv_as(comm, CALL, recv, source, recv_tag, None)? };
     abort_on_unwind(|| {
         let sent = match dest {
             PROC_NULL => Ok(()),

@@ -1,5 +1,5 @@
-//! The plan of each collective: these functions check the arguments and compute the steps of this rank. They send
-//! nothing, and serve blocking, non-blocking and persistent calls.
+//! The plan of each collective: functions that check the arguments and compute the steps of this rank, for blocking,
+//! non-blocking and persistent calls. They send nothing.
 
 use mpj_devices::Buf;
 
@@ -15,12 +15,12 @@ use crate::op::Op;
 
 pub(super) type PlanResult<'a> = Result<(CallDigest, Plan<'a>)>;
 
-/// Returns a plan. Without a send buffer, no step may name [`BufIndex::SEND`].
+/// Returns a plan. If there is no send buffer, no step may name [`BufIndex::SEND`].
 pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
     Plan::new(steps, send.unwrap_or(recv), recv)
 }
 
-/// Checks the buffers of a reduction on this rank; returns the span that it contributes.
+/// Checks the buffers of a reduction; returns the span of the items that this rank contributes.
 fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) -> Result<Span> {
     if let Some(send) = send {
         send.check_same_amount(call, recv, &RankBlocks::default())?;
@@ -35,7 +35,7 @@ fn in_place_error(call: &'static str) -> Error {
     Error::new(ErrorClass::Buffer, call, "MPI_IN_PLACE is allowed at the root only")
 }
 
-/// Returns whether the items have no gaps. If so, one temporary buffer per rank does not waste memory.
+/// Returns whether the items have no gaps, so that one temporary buffer per rank wastes no memory.
 fn is_dense(items: &Buf) -> bool {
     items.pieces().is_none() && items.datatype().is_contiguous()
 }
@@ -194,7 +194,7 @@ pub(super) fn gather<'a>(
     } else {
         send.ok_or_else(|| in_place_error(call))?.packed_bytes(call)?;
     }
-    // The layout was checked at the root, and only the root uses it.
+    // Only the root uses the layout, which was checked there.
     let into = |rank| {
         let (at, count) = layout.block(rank);
         Span::new(BufIndex::RECV, at, count)
@@ -280,7 +280,7 @@ pub(super) fn alltoall<'a>(
         send.block_of(&out.1, rank).check_same_amount(call, &recv.block_of(&back, rank), &blocks)?;
         send.check_no_alias(call, recv)?;
     }
-    let (area, layout) = out;
+    let (send_buf, layout) = out;
     let total = layout.total(call, size, send.unwrap_or(recv))?;
     let is_linear = comm.collectives().tuning().use_linear_alltoall(total);
     let mut steps = Vec::new();
@@ -288,8 +288,8 @@ pub(super) fn alltoall<'a>(
         steps.push(Step::Copy { from: recv.full_span(BufIndex::RECV), into: recv.full_span(BufIndex::TEMP) });
     }
     let blocks = |r| layout.block(r);
-    steps.extend(all_to_all::alltoall(rank, size, (area, &blocks), &|r| back.block(r), is_linear));
-    // In an alltoallv the totals may differ between ranks, and so may the algorithms. Both send the same messages.
+    steps.extend(all_to_all::alltoall(rank, size, (send_buf, &blocks), &|r| back.block(r), is_linear));
+    // In an alltoallv, the totals and thus the algorithms can differ between ranks. Both send the same messages.
     let digest = match layout {
         BlockLayout::Varying { .. } => CallDigest::new(CollectiveKind::Alltoall, 0),
         _ => CallDigest::new(CollectiveKind::Alltoall, total).with_algorithm_bit(!is_linear),

@@ -1,4 +1,4 @@
-//! A handle of a pending operation.
+//! The handle of an operation.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::collective::task::CollectiveTask;
 use crate::error::{Error, Result};
 use crate::status::Status;
 
-/// A pending operation. Dropping the handle neither completes nor cancels the operation.
+/// The handle of an operation. Dropping it neither completes nor cancels the operation.
 #[derive(Debug)]
 pub struct Request {
     state: State,
@@ -18,7 +18,7 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    /// A completed send, whose message the device might delay to coalesce it with others.
+    /// A completed send, whose message might be delayed to coalesce it with others.
     Coalesced(Comm),
     Pending {
         info: OpInfo,
@@ -59,7 +59,6 @@ impl OpInfo {
         (context.engine(), info, context.channel())
     }
 
-    /// Converts the outcome; the status of a send is empty.
     #[inline]
     pub(crate) fn to_result(self, outcome: &Outcome) -> Result<Status> {
         match (outcome, self.direction) {
@@ -116,7 +115,7 @@ impl Request {
     /// Waits until the operation has completed.
     ///
     /// # Errors
-    /// The error of the operation, which has completed nevertheless.
+    /// The error of the operation.
     pub fn wait(self) -> Result<Status> {
         match self.state {
             State::Done(status) => Ok(status),
@@ -133,7 +132,7 @@ impl Request {
         }
     }
 
-    /// Makes progress once, and returns the status if the operation has completed.
+    /// Makes progress if the operation is pending, and returns its status if it has completed.
     ///
     /// # Errors
     /// The error of the operation.

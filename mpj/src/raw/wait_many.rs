@@ -1,7 +1,6 @@
 //! Waiting for several operations at once.
 //!
-//! A request whose outcome was returned becomes `None`, like `MPI_REQUEST_NULL`; these entries are skipped. The typed
-//! functions such as [`wait_all`](crate::wait_all) share the implementation.
+//! A request whose outcome was returned becomes `None`, like `MPI_REQUEST_NULL`. These functions skip such entries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::status::Status;
 
 /// An operation that can be waited for together with others.
 pub(crate) trait PendingOp {
-    /// Returns whether it has completed, without making progress.
+    /// Returns whether the operation has completed, without making progress.
     fn is_complete(&self) -> bool;
 
     /// Returns the engine, the description and the channel of a pending operation; may be `None` if it has completed.
@@ -38,7 +37,7 @@ pub fn wait_all(requests: &mut [Option<Request>]) -> Vec<Result<Status>> {
     requests.iter_mut().map(take_outcome).collect()
 }
 
-/// Waits until one of the requests has completed, and returns its index and outcome; `None` if the list has no requests
+/// Waits until one of the requests has completed, and returns its index and outcome; `None` if all entries are `None`
 /// (MPI_Waitany).
 pub fn wait_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Status>)> {
     requests.iter().find(|request| request.is_some())?;
@@ -47,7 +46,7 @@ pub fn wait_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Statu
 }
 
 /// Waits until at least one of the requests has completed, and returns the indices and outcomes of all completed ones.
-/// A list without requests returns at once (MPI_Waitsome).
+/// If all entries are `None`, returns at once (MPI_Waitsome).
 pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
     if requests.iter().any(Option::is_some) {
         wait_for(requests, true, || first_complete(requests));
@@ -88,7 +87,7 @@ fn take_completed(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status
     some.map(|(index, request)| (index, take_outcome(request))).collect()
 }
 
-/// Returns the distinct engines of the operations; usually there is one.
+/// Returns the distinct engines of the operations that have a wait target.
 fn engines<O: PendingOp>(operations: &[O]) -> Vec<&Arc<Engine>> {
     let mut engines: Vec<&Arc<Engine>> = Vec::new();
     for (engine, ..) in operations.iter().filter_map(PendingOp::wait_target) {
@@ -105,7 +104,7 @@ pub(crate) fn progress_all<O: PendingOp>(operations: &[O]) {
     }
 }
 
-/// Describes a wait for all operations, or for `any`, in wait reports.
+/// Describes a wait for all operations, or for one if `any`, in wait reports.
 fn describe<O: PendingOp>(operations: &[O], any: bool) -> WaitReason {
     let mut pending = operations.iter().filter(|operation| !operation.is_complete());
     let first =
@@ -113,7 +112,7 @@ fn describe<O: PendingOp>(operations: &[O], any: bool) -> WaitReason {
     first.unwrap_or_else(|| WaitReason::call("operations")).with_others(pending.count(), any)
 }
 
-/// The number of rounds without progress after which a thread that waits on several engines sleeps between rounds.
+/// The number of polls without progress after which a thread that waits on several engines sleeps between polls.
 const SPIN_ROUNDS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(200);
 
@@ -139,7 +138,7 @@ pub(crate) fn wait_for<O: PendingOp, T>(
     if let [engine] = engines[..] {
         return engine.wait_for(&mut (), |()| ready(), |()| describe(operations, any));
     }
-    // Each engine has its own doorbell, so a thread cannot wait for several engines on one: it sleeps and polls.
+    // Each engine has its own doorbell, so a thread cannot sleep until any of several engines wakes it: poll them.
     let mut idle_rounds = 0;
     loop {
         let moved: usize = engines.iter().map(|engine| engine.progress()).sum();

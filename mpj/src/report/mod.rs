@@ -1,4 +1,4 @@
-//! Reports about a whole job, which the entry points of a program, `mpjrun` and failed tests print.
+//! Tables of the waits and the traffic of the ranks of a job.
 
 mod stats;
 mod waits;
@@ -27,7 +27,7 @@ pub fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
     let parts: Vec<String> = parts.collect();
     let text = match parts.split_last() {
         Some((last, [])) => last.clone(),
-        Some((last, first)) => format!("{} and {last}", first.join(", ")),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
         None => String::new(),
     };
     format!("{} {text}", if count == 1 { "rank" } else { "ranks" })

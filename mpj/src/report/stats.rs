@@ -1,4 +1,4 @@
-//! The table of traffic, with a line for each rank and one for their sum.
+//! The table of traffic.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ const MAX_LINES: usize = 256;
 /// The traffic of one rank.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankStats {
-    /// The devices that have transferred data.
+    /// The names of the devices with traffic.
     pub devices: Vec<String>,
     /// The number and the bytes of each column.
     pub totals: [(u64, u64); COLUMNS.len()],
@@ -88,7 +88,7 @@ fn line(rank: &str, stats: &RankStats) -> (String, [String; COLUMNS.len()], Stri
     (rank.to_owned(), cells, stats.devices.join(", "))
 }
 
-/// Formats bytes in the largest unit that gives a number of at least 1.
+/// Formats bytes in the largest unit up to PiB that gives a number of at least 1.
 fn amount(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

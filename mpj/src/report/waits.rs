@@ -1,8 +1,8 @@
 //! The table of what each rank waits for, printed when a job hangs or is interrupted.
 //!
-//! A rank reports what each of its threads waits for ([`RankWaits`]). [`waits_table`] combines the reports: a line for
-//! all ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of
-//! ranks of which each waits for the next.
+//! A rank reports what its threads wait for ([`RankWaits`]). [`waits_table`] combines the reports: a line for all ranks
+//! with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of ranks in
+//! which each waits for the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use super::rank_list;
 
-/// The limits of one rank's report, and of a table.
+// Limits of one rank's report (threads, contexts) and of each part of the table (lines).
 const MAX_THREADS: usize = 16;
 const MAX_CONTEXTS: usize = 4096;
 const MAX_LINES: usize = 64;
 
-/// The waits of a rank's threads, and the collective calls that the rank has entered.
+/// The waits of a rank's threads, and its position in the sequence of collective calls of each communicator.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankWaits {
     pub threads: Vec<ThreadWait>,
-    /// The context of each communicator, with the sequence number of its next collective call.
+    /// The context of each communicator, and the sequence number of its next collective call.
     pub calls: Vec<(u64, u32)>,
 }
 
@@ -33,7 +33,7 @@ pub struct ThreadWait {
     pub millis: u64,
     /// The world rank that the thread waits for, if it is one rank.
     pub peer: Option<u32>,
-    /// The context and the sequence number of the collective call that waits.
+    /// The context and the sequence number of the collective call, if the thread waits in one.
     pub call: Option<(u64, u32)>,
 }
 
@@ -84,7 +84,7 @@ pub fn waits_table(ranks: &BTreeMap<u32, RankReport>) -> String {
     text
 }
 
-/// Ranks that wait in the same call, or whose reports are missing for the same reason.
+/// Ranks with the same text: their call, or why they have no wait to report.
 struct Line<'a> {
     what: &'a str,
     ranks: Vec<u32>,
@@ -159,7 +159,7 @@ fn calls(ranks: &BTreeMap<u32, RankReport>) -> Vec<Call<'_>> {
     calls
 }
 
-/// Returns ranks of which each waits for the next, and the last for the first; `None` if no such cycle exists.
+/// Returns a cycle of ranks in which each waits for the next, starting with its lowest rank, or `None`.
 fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum Node {
@@ -184,21 +184,21 @@ fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u3
             },
         }
     };
-    // Depth-first search: an edge to a node on the path from the root closes a cycle.
-    let mut done: HashMap<Node, bool> = HashMap::new();
+    // Depth-first search: an edge to a node on the path from the root closes a cycle. Nodes on it are not finished.
+    let mut is_finished: HashMap<Node, bool> = HashMap::new();
     for root in ranks.keys().copied().map(Node::Rank) {
-        if done.contains_key(&root) {
+        if is_finished.contains_key(&root) {
             continue;
         }
-        done.insert(root, false);
+        is_finished.insert(root, false);
         let mut path = vec![(root, next(root))];
-        while let Some((node, open)) = path.last_mut() {
-            let Some(to) = open.pop() else {
-                done.insert(*node, true);
+        while let Some((node, unvisited)) = path.last_mut() {
+            let Some(to) = unvisited.pop() else {
+                is_finished.insert(*node, true);
                 path.pop();
                 continue;
             };
-            match done.get(&to) {
+            match is_finished.get(&to) {
                 Some(true) => {}
                 Some(false) => {
                     let begin = path.iter().position(|(node, _)| *node == to)?;
@@ -213,7 +213,7 @@ fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u3
                     return Some(ranks);
                 }
                 None => {
-                    done.insert(to, false);
+                    is_finished.insert(to, false);
                     path.push((to, next(to)));
                 }
             }

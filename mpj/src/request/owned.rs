@@ -117,7 +117,7 @@ impl<B> Request<B> {
     /// Waits until the operation has completed, and returns the buffer and the status.
     ///
     /// # Errors
-    /// The error of the operation, with the buffer.
+    /// The error of the operation, with the buffer unless this rank has left while a receiver reads it in place.
     pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
         let outcome = match self.raw.take() {
             Some(raw) => raw.wait(),
@@ -126,10 +126,10 @@ impl<B> Request<B> {
         self.finish(outcome)
     }
 
-    /// Makes progress once, and returns the buffer and the status if the operation has completed (MPI_Test).
+    /// Makes progress if the operation is pending; returns the buffer and the status if it has completed (MPI_Test).
     ///
     /// # Errors
-    /// The request itself if the operation is still pending. The inner error is that of the operation.
+    /// The request itself if the operation is still pending. The inner error is as for [`wait`](Self::wait).
     pub fn try_wait(mut self) -> Result<Result<(B, Status), RequestError<B>>, Self> {
         match self.raw.as_ref().map(raw::Request::test) {
             Some(Ok(None)) => Err(self),

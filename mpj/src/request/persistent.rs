@@ -39,7 +39,8 @@ use crate::raw::{self, Buf};
 /// # Ok(())
 /// # }
 /// ```
-/// All ranks must create and start their persistent collectives in the same order relative to all other collectives.
+/// All ranks must create and start the persistent collectives of a communicator in the same order relative to all its
+/// other collectives.
 pub struct PersistentRequest<B> {
     raw: raw::PersistentCollective,
     /// During a call only the operation uses the buffers, otherwise only a holder of `&mut self`.
@@ -54,7 +55,7 @@ impl<B> PersistentRequest<B> {
         PersistentRequest { raw, cell, bufs }
     }
 
-    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped, first waits until that call has completed.
+    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped or forgotten, first waits for that call.
     pub fn buffers_mut(&mut self) -> &mut B {
         self.raw.task().wait_idle();
         // SAFETY: no call is active, and no call can start while `self` is borrowed.
@@ -73,10 +74,10 @@ impl<B> PersistentRequest<B> {
     /// Starts the collective (MPI_Start).
     ///
     /// # Errors
-    /// * The error of the previous call if its [`ActiveRequest`] was dropped: this function first waits for that call.
-    /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number or the type of the items in a buffer has
+    /// * The error of the previous call if its [`ActiveRequest`] was dropped or forgotten: `start` first waits for it.
+    /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number, type or layout of the items in a buffer has
     ///   changed since the `*_init` call. The other ranks are notified.
-    /// * The communicator was freed, a rank has died or left, or the ranks are out of step.
+    /// * The communicator was freed, or an earlier collective has failed. [`ActiveRequest::wait`] returns other errors.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
         self.raw.wait()?;
         let (send, recv) = (self.bufs)(&self.cell);
@@ -109,7 +110,7 @@ impl<'p, B> ActiveRequest<'p, B> {
         Ok(self.request.buffers_mut())
     }
 
-    /// Makes progress once, and returns the buffers if the call has completed (MPI_Test).
+    /// Makes progress if the call is active, and returns the buffers if it has completed (MPI_Test).
     ///
     /// # Errors
     /// The request itself if the call is still active. The inner error is that of the call.

@@ -108,7 +108,7 @@ impl<'scope> Scope<'scope, '_> {
         tag: impl Into<Tag>,
     ) -> Result<ScopedRecv<'scope, B>> {
         let buf: *mut B = buf;
-        // SAFETY: the pointer comes from the argument `buf`, and no other reference is live.
+        // SAFETY: the pointer comes from the argument `buf`, and no other reference is used while this one lives.
         let into = || unsafe { &mut *buf }.recv_buf();
         let (comm, source, tag) =
             (self.ops.comm().as_raw(), source.into_source().number(), tag.into().number());
@@ -128,9 +128,8 @@ const IRECV: &str = "irecv";
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// The operation has completed with an empty status.
     Complete,
-    /// The send has completed, but its coalesced message might not be flushed.
+    /// The send has completed, but its coalesced message might not have been flushed yet.
     Coalesced,
     Pending(OpSlot),
 }
@@ -193,7 +192,7 @@ impl ScopedSend<'_> {
         self.state.take().wait(self.ops)
     }
 
-    /// Makes progress once, and returns whether the operation has completed.
+    /// Makes progress if the operation is pending, and returns whether it has completed.
     ///
     /// # Errors
     /// The error of the operation.
@@ -250,7 +249,7 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
         Ok((unsafe { &mut *self.buf }, status))
     }
 
-    /// Makes progress once, and returns whether the operation has completed.
+    /// Makes progress if the operation is pending, and returns whether it has completed.
     ///
     /// # Errors
     /// The error of the operation.

@@ -1,4 +1,4 @@
-//! The operations of a scope that might not have completed, shared by the scope and its requests.
+//! The operations of a scope, shared by the scope and its requests.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,13 @@ use crate::raw::OpInfo;
 use crate::raw::abort_on_unwind;
 use crate::status::Status;
 
-/// The number of operations that are stored without a lock.
 const INLINE_SLOTS: usize = 64;
 
-/// The operations of a scope that have not been waited for.
+/// The operations of a scope that might be pending.
 ///
-/// The thread that opened the scope stores each operation in the inline slot after that of its previous operation. If
-/// that slot is still occupied, or if another thread starts the operation, it is stored in a list under a lock.
-///
-/// When a scope ends, only the slots that were used are checked. Storing an operation in an inline slot executes no
-/// locked instruction, which would wait until the messages just sent have reached the other core.
+/// The thread that opened the scope stores each operation in the next inline slot. If that slot is occupied, or if
+/// another thread starts the operation, it is stored in a list under a lock. Storing it in an inline slot executes no
+/// locked instruction, which on x86 would wait until other cores see the stores of the messages just sent.
 ///
 /// # Invariants
 /// 1. For each occupied inline slot there is at most one [`OpSlot`]. Its owner holds the slot, and every reference
@@ -32,8 +29,8 @@ pub(super) struct ScopeOps<'c> {
     /// The [`thread_marker`] of the thread that opened the scope; it calls [`close`](Self::close).
     owner: usize,
     slots: Slots<'c, ScopedOp, INLINE_SLOTS>,
-    /// The number of operations of the owner. It wraps from `2 * INLINE_SLOTS - 1` to `INLINE_SLOTS`: a count of at
-    /// least `INLINE_SLOTS` means that every slot was used.
+    /// The number of operations of the owner. It wraps from `2 * INLINE_SLOTS - 1` to `INLINE_SLOTS`, so that `close`
+    /// checks only the slots that were tried.
     count: AtomicUsize,
     overflow: Mutex<OverflowSlots>,
     /// Whether an operation was ever stored in `overflow`.
@@ -77,7 +74,7 @@ pub(super) enum OpSlot {
 struct OverflowSlots {
     slots: Vec<Option<ScopedOp>>,
     free: Vec<u32>,
-    /// The slots, inline and of this list, of operations that were pending when their request was dropped.
+    /// The slots, inline or in this list, of operations that were pending when their request was dropped.
     detached: Vec<OpSlot>,
     /// If `detached` has more slots than this, the next insertion frees those of completed operations.
     sweep_at: usize,
@@ -175,7 +172,7 @@ impl<'c> ScopeOps<'c> {
     /// Waits until the operation has completed, and frees its slot.
     #[inline]
     pub(super) fn wait(&self, slot: OpSlot) -> Result<Status> {
-        // This path is inlined, unlike `wait_slow`, so that the outcome of a completed operation is not copied.
+        // Inlined, so that the outcome of a completed operation is not copied.
         if let Some(outcome) = self.outcome(&slot) {
             self.free(slot);
             return outcome;
@@ -232,7 +229,7 @@ impl<'c> ScopeOps<'c> {
                 slot => overflow.detached.push(slot),
             }
         }
-        // Doubling the limit keeps the average number of checks of each entry constant.
+        // Doubling the limit bounds the average number of checks of each entry.
         overflow.sweep_at = 2 * overflow.detached.len();
     }
 
@@ -270,7 +267,7 @@ impl<'c> ScopeOps<'c> {
                 // SAFETY: invariant 1: the scope has ended.
                 unsafe { self.slots.take(at) }.into_iter().for_each(cancel_and_wait);
             }
-            // Only threads inside the scope set the flag, and the scope has ended.
+            // Relaxed suffices: only threads inside the scope set the flag, and the scope has ended.
             if self.overflowed.load(Ordering::Relaxed) {
                 let overflow = std::mem::take(&mut *self.overflow());
                 overflow.slots.into_iter().flatten().for_each(cancel_and_wait);

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use mpj_devices::sync::atomic::{AtomicBool, Ordering};
 use mpj_devices::sync::cell::UnsafeCell;
 
-/// Uninitialised storage for the values of [`Slots`]. It is separate, so moving `Slots` does not copy it.
+/// Uninitialised storage for the values of [`Slots`]. It is separate, so that moving `Slots` does not copy it.
 pub(super) struct SlotMemory<T, const N: usize>(UnsafeCell<MaybeUninit<[T; N]>>);
 
 // SAFETY: only `Slots` uses the storage. By its invariant 1 one thread at a time writes a value. A thread other than

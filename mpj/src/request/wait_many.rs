@@ -56,7 +56,6 @@ enum RefTarget<'r> {
     Owned(&'r raw::Request),
     Scoped(&'r ScopeOps<'r>, &'r State),
     Persistent(&'r raw::PersistentCollective),
-    /// The request was waited for already.
     Consumed,
 }
 
@@ -88,7 +87,7 @@ impl<'r> RequestRef<'r> {
         }
     }
 
-    /// Makes progress once, and returns whether the operation has completed (MPI_Request_get_status).
+    /// Makes progress if the operation is pending, and returns whether it has completed (MPI_Request_get_status).
     pub fn test(self) -> bool {
         self.outcome().is_some() || {
             progress_all(&[self]);
@@ -175,7 +174,7 @@ pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
 /// Makes progress once, and returns all outcomes if all operations have completed (MPI_Testall).
 ///
 /// # Errors
-/// Returns the operations if at least one is still pending.
+/// The operations if at least one is still pending.
 pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
     progress_all(&operations);
     if operations.iter().all(|o| o.request_ref().outcome().is_some()) {
@@ -203,7 +202,7 @@ fn first_complete<O: Waitable>(operations: &[O]) -> Option<usize> {
 }
 
 fn take_completed<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
-    // Check each operation once. Those that complete meanwhile stay for the next call.
+    // Check each operation once: one that completes meanwhile stays for the next call.
     let complete: Vec<bool> = operations.iter().map(|o| o.request_ref().outcome().is_some()).collect();
     let mut indices = 0..;
     let taken = operations.extract_if(.., |_| indices.next().is_some_and(|index: usize| complete[index]));

@@ -1,8 +1,7 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
-//! Only [`run`](crate::run) and its variants install the handlers; [`threads`](crate::threads) and
-//! [`init`](crate::init) never do. The action of a signal that is already ignored or handled is not changed.
-//! Processes that the program starts do not inherit the handlers.
+//! Only [`run`](crate::run) and its variants install the handlers. The action of a signal that is already ignored or
+//! handled is not changed. Nothing is printed if the only rank does not wait.
 //!
 //! | signal | first | again |
 //! |---|---|---|
@@ -32,7 +31,7 @@ fn install() -> std::io::Result<()> {
     let in_use = in_use();
     let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| in_use >> (signal - 1) & 1 == 0);
     let free: Vec<i32> = free.collect();
-    // The first signal sets the flag. Once it is set, the handler of the next one terminates the process.
+    // The first SIGINT sets the flag. Once it is set, the next SIGINT terminates the process.
     let interrupted = Arc::new(AtomicBool::new(false));
     if free.contains(&SIGINT) {
         flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
@@ -42,7 +41,7 @@ fn install() -> std::io::Result<()> {
         let body = move || signals.forever().for_each(on_signal);
         std::thread::Builder::new().name("signals".into()).spawn(body)
     });
-    // If no thread handles the first signal, it must terminate the process.
+    // Without a thread that handles it, the first SIGINT must terminate the process.
     if spawned.is_err() {
         interrupted.store(true, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ pub(crate) use trace_guard::{TraceGuard, TraceHandle};
 use crate::boot::{LocalRanks, detect};
 use crate::world::World;
 
-/// How ranks are started when no launcher has done so.
+/// The ranks to start if no launcher has started this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launch {
     ranks: usize,
@@ -38,8 +38,8 @@ impl Launch {
 /// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
 ///
 /// Under `mpjrun` these are the ranks that it assigned to this process. Without a launcher, the program has one rank;
-/// [`run_with`] starts more. Under a launcher that `mpj` does not support, no rank runs, because each process would be
-/// a job of its own.
+/// [`run_with`] starts more. If an unsupported launcher has started several processes, no rank runs, because each
+/// process would be a job of its own; `MPJ_LAUNCHER=none` permits that.
 /// ```no_run
 /// use std::process::ExitCode;
 ///
@@ -55,17 +55,17 @@ impl Launch {
 /// A named function has an explicit error type. The compiler cannot infer that of a closure that ends in `Ok(())`
 /// (E0283): end it in `Ok::<(), mpj::Error>(())`.
 ///
-/// If a rank fails, standard error names it, its error, and the number of other ranks that failed because of it. The
-/// exit code is 1 after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
+/// If a rank fails, standard error names it, its error, and the number of other ranks that failed. The exit code is 1
+/// after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
 /// After `--timeout` and on Ctrl-C, `mpjrun` prints which rank waits for what. Without it, this function does so:
 ///
 /// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
-///   exit code is 124. If a rank makes no call, the process exits two seconds later.
+///   exit code is 124. If ranks still run two seconds later, the process exits.
 /// * The first Ctrl-C (SIGINT) prints the table and terminates the process; a second one terminates it at once. Ctrl-\
-///   (SIGQUIT) prints the table, and the program continues. This function sets handlers for the two signals, unless
-///   they are ignored or handled already; a handler that the program sets later replaces them.
+///   (SIGQUIT) prints the table, and the program continues. The table is omitted if the only rank does not wait. This
+///   function sets handlers for the two signals, unless they are ignored or handled already.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -74,7 +74,7 @@ where
     run_with(Launch::threads(1), f)
 }
 
-/// The kind of call that runs ranks. Only a program's entry prints errors of the job and may exit the process.
+/// The kind of call that runs ranks. Only `Program` prints why the job failed and may exit the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
     /// [`run`] and its variants.
@@ -114,8 +114,8 @@ where
     })
 }
 
-/// Runs a program as these ranks with the devices of `registry`: usually those of the ranks'
-/// [`Boot`](crate::boot::Boot) and those of the program.
+/// Runs a program as the ranks of `boots` with the devices of `registry`, which usually adds devices of the program to
+/// those of [`Boot::registry`](crate::boot::Boot::registry).
 /// ```no_run
 /// # use std::process::ExitCode;
 /// use mpj::boot::{ThreadBoot, detect};
@@ -192,8 +192,8 @@ impl Drop for RosterGuard {
     }
 }
 
-/// Installs a panic hook that, after the first failure of a rank, does not print panics of the other ranks. They are
-/// consequences of that failure, and are printed only if they abort the process.
+/// Installs a panic hook that, after the first failure of a rank, does not print panics of rank threads. They usually
+/// follow from that failure, and are printed only if they abort the process.
 fn install_panic_filter() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -41,7 +41,7 @@ where
     if let (Some(code), Some(ExitEvent { rank, exit: Exit::Died(cause) })) =
         (first.abort_code(), first.roster().first_death())
     {
-        // This takes precedence over the results of all ranks.
+        // An abort takes precedence over the results of all ranks.
         let mut error = JobError::new(rank as usize, cause.to_string(), false);
         (error.aborted, error.followers, error.is_reported) = (Some(code), followers(rank), is_reported);
         return Some(error);
@@ -57,12 +57,11 @@ where
 /// Joins the job as the only rank of this process (MPI_Init). Without a launcher the job has one rank. Under a launcher
 /// this function can succeed only once.
 ///
-/// The rank leaves the job when the last clone of the [`World`] is dropped. A process that exits earlier has failed.
-/// For processes with several ranks, use [`run`](crate::run).
+/// The rank leaves the job when the last clone of the [`World`] is dropped. Under `mpjrun`, a process that exits before
+/// that has failed. For processes with several ranks, use [`run`](crate::run).
 ///
 /// # Errors
-/// This process hosts several ranks, has joined before or could not start, or a launcher that `mpj` does not support
-/// started it.
+/// This process hosts several ranks, has joined before or could not start, or an unsupported launcher has started it.
 /// ```
 /// let world = mpj::init()?;
 /// assert_eq!((world.rank(), world.size()), (0, 1));

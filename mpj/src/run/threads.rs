@@ -19,7 +19,7 @@ use crate::world::World;
 /// The exit code of a job in which a rank panicked, as of any Rust program.
 const PANICKED: u8 = 101;
 
-/// Why a job failed: the first rank that did, and how.
+/// The failure of a job: the rank that failed first, and the cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobError {
     rank: usize,
@@ -63,7 +63,7 @@ impl JobError {
         }
     }
 
-    /// Returns the world rank that failed first; 0 if the job timed out (`MPJ_TIMEOUT`).
+    /// Returns the world rank that failed first; 0 if the job timed out (`MPJ_TIMEOUT`) or no rank was started.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -85,7 +85,7 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// Runs `f` as `n` ranks, each a thread of this process, and returns their results in order of rank.
+/// Runs `f` as `n` ranks, each on a thread of this process, and returns their results in order of rank.
 ///
 /// No launcher is needed: for unit tests, examples and programs on one host. The error type of a closure must be known,
 /// as here by its last line; or pass a named function `fn rank(world: World) -> mpj::Result<…>`.
@@ -102,8 +102,8 @@ impl std::error::Error for JobError {}
 /// # Errors
 /// `n` is 0 or more than 65,536, the ranks could not start, or a rank panicked, returned an error or aborted the job.
 /// The error is that of the rank that failed first, because others fail due to it. With `MPJ_TIMEOUT=SECONDS` in the
-/// environment, a job that runs longer fails, and the error lists which rank waited for what. A rank that makes no call
-/// cannot be stopped, so this function waits for it.
+/// environment, a job that runs longer fails, and the error lists which rank waited for what. This function waits even
+/// then until all ranks have returned, because a rank that makes no call cannot be stopped.
 /// ```
 /// let error = mpj::threads(2, |world| {
 ///     if world.rank() == 1 {
@@ -282,7 +282,7 @@ where
     })?;
     let engine = Arc::downgrade(world.engine());
     watch.set_phase(rank, RankPhase::Running(Weak::clone(&engine)));
-    // `to_string` and the drop of the user's error may panic, too.
+    // The formatting and the drop of the user's error can panic, too.
     let run = || f(world.clone()).map_err(|error| format!("returned an error: {error}"));
     let outcome = catch_unwind(AssertUnwindSafe(run));
     watch.set_phase(rank, RankPhase::Returned(engine));
@@ -319,8 +319,7 @@ fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<V
         }
     }
     if let Some(ExitEvent { rank, exit: Exit::Died(cause) }) = first {
-        // Take the cause from the roster: a rank that aborts the job may continue, and fail with another error or
-        // return.
+        // Take the cause from the roster: a rank that aborts the job can fail with another error later, or return.
         let rank = rank as usize;
         let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
         let followers = failures.iter().filter(|(other, _)| *other != rank).count();

@@ -1,4 +1,4 @@
-//! The trace of a job whose ranks are all in this process, so that no launcher merges the trace files.
+//! The trace of a job whose ranks are all in this process, without a launcher that merges the trace files.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +9,7 @@ use super::print_error;
 use crate::boot::Boot;
 use crate::config::Config;
 
-/// Merges the trace files when it is dropped, unless its handle has done so. It has no files if the job is not traced
-/// here.
+/// Merges the trace files, if there are any, when it is dropped, unless its handle has done so.
 #[derive(Debug)]
 pub(crate) struct TraceGuard(TraceHandle);
 

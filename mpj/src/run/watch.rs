@@ -11,7 +11,7 @@ use crate::report::{RankReport, RankStats, RankWaits, stats_table, waits_table};
 #[derive(Debug)]
 pub(crate) struct Watch {
     phases: BTreeMap<u32, Mutex<RankPhase>>,
-    /// The statistics of the ranks that have exited, if the user requested them.
+    /// The statistics of the ranks that have left, if the user requested them.
     stats: Mutex<BTreeMap<u32, RankStats>>,
     trace: TraceHandle,
 }
@@ -21,7 +21,7 @@ pub(super) enum RankPhase {
     #[default]
     Starting,
     Running(Weak<Engine>),
-    /// The rank's function has returned, and the rank leaves the job.
+    /// The rank's function has returned or panicked, and the rank leaves the job.
     Returned(Weak<Engine>),
 }
 
@@ -71,7 +71,7 @@ impl Watch {
         waits_table(&self.phases.iter().map(|(rank, phase)| (*rank, lock(phase).report())).collect())
     }
 
-    /// Returns whether the table would have no information: there is one rank, and it does not wait.
+    /// Returns whether the table would have no information: the only rank does not wait.
     pub(super) fn has_nothing_to_report(&self) -> bool {
         let waits =
             |phase: &Mutex<RankPhase>| lock(phase).engine().is_some_and(|engine| !engine.waits().is_empty());

@@ -6,7 +6,7 @@ use ndarray::{ArrayBase, ArrayRef, Data, DataMut, Dimension};
 use super::{RecvBuf, SendBuf};
 use crate::raw::Buf;
 
-// SAFETY: the items are the elements of the array, which borrows or owns them, on the heap if it owns them.
+// SAFETY: the items are the elements of the array, which borrows them or owns them on the heap.
 unsafe impl<T: Equivalent, D: Dimension> SendBuf for ArrayRef<T, D> {
     fn send_buf(&self) -> Buf {
         match self.as_slice() {
@@ -39,7 +39,7 @@ unsafe impl<T: Equivalent, S: Data<Elem = T>, D: Dimension> SendBuf for ArrayBas
     }
 }
 
-// SAFETY: as for its `ArrayRef`; making that mutable copies elements that are shared.
+// SAFETY: as for its `ArrayRef`; a mutable `ArrayRef` has no shared elements, because `ndarray` copies these.
 unsafe impl<T: Receivable, S: DataMut<Elem = T>, D: Dimension> RecvBuf for ArrayBase<S, D> {
     fn recv_buf(&mut self) -> Buf {
         ArrayRef::recv_buf(self)

@@ -1,4 +1,4 @@
-//! Buffers in pool blocks: messages of `mpj::buffer`, and bytes.
+//! Pool blocks as buffers: messages of `mpj::buffer`, and bytes.
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;

@@ -1,18 +1,18 @@
-//! `Bytes` and `BytesMut` of the crate `bytes`, which are sent in place.
+//! `Bytes` and `BytesMut` of the crate `bytes` as buffers.
 
 use bytes::{Bytes, BytesMut};
 
 use super::{RecvBuf, SendBuf};
 use crate::raw::Buf;
 
-// SAFETY: its bytes are initialised, lie on the heap or are static, and do not change while a handle lives.
+// SAFETY: its bytes are initialised, do not move with the handle, and do not change while a handle lives.
 unsafe impl SendBuf for Bytes {
     fn send_buf(&self) -> Buf {
         Buf::slice(self)
     }
 }
 
-// SAFETY: its bytes are initialised, lie on the heap, and change only through this handle.
+// SAFETY: its bytes are initialised, do not move with the handle, and change only through it.
 unsafe impl SendBuf for BytesMut {
     fn send_buf(&self) -> Buf {
         Buf::slice(self)

@@ -13,8 +13,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::raw::Buf;
 
 /// A slice in a block of [`World::pool`](crate::World::pool), made by
-/// [`World::alloc_slice`](crate::World::alloc_slice). If it is sent by [`isend`](crate::Intracomm::isend),
-/// [`recv_block`](crate::Intracomm::recv_block) receives it without a copy where possible.
+/// [`World::alloc_slice`](crate::World::alloc_slice): see [`recv_block`](crate::Intracomm::recv_block).
 ///
 /// # Invariants
 /// 1. The block begins with `len` aligned and initialised items.
@@ -31,7 +30,7 @@ impl<T: Equivalent> PoolSlice<T> {
         let bytes = bytes.ok_or_else(|| {
             Error::new(ErrorClass::Count, CALL, format!("{len} items overflow the byte count"))
         })?;
-        // A block is aligned to the largest power of two that is at most its length, up to 4096.
+        // The alignment of a block grows with its length, up to 4096.
         let block = pool.alloc(bytes.max(align_of::<T>()));
         let block = block.map_err(|error| Error::new(ErrorClass::NoMem, CALL, error.to_string()))?;
         let first = block.as_ptr().cast::<T>();

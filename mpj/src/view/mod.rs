@@ -1,4 +1,4 @@
-//! Parts of slices as buffers: one view, several views that do not overlap, and several slices as one message.
+//! Parts of slices as buffers, and several slices as one message.
 
 mod slices;
 mod split;
@@ -64,8 +64,8 @@ pub struct View<'a> {
 /// Items of a derived type inside a slice, to receive into. [`SplitViews`] creates several views of one slice.
 ///
 /// # Invariants
-/// 1. As for [`View`], and no other code reads or writes the items while the view exists. If their bits need
-///    validation, each item is a whole element.
+/// 1. As for [`View`], and no other code reads or writes the items while the view exists. No `bool` or `char` of the
+///    items straddles two elements.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     base: *mut u8,
@@ -73,15 +73,15 @@ pub struct ViewMut<'a> {
     datatype: &'a Datatype,
 }
 
-/// The error of items that are outside the slice, or do not consist of its elements.
+/// The error of a view whose items are outside the slice, or do not consist of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ViewError {
-    /// The range of bytes of the items, relative to the slice.
+    /// The range of bytes of the items, relative to the slice; meaningful only if `mismatch` is false.
     pub bounds: (i64, i64),
     /// The length of the slice in bytes.
     pub len: usize,
-    /// Whether the items do not consist of the slice's elements.
+    /// Whether the items do not consist of the slice's elements; otherwise they are outside the slice.
     pub mismatch: bool,
     /// The primitive of the datatype; `None` if it consists of different primitives, or of none.
     pub datatype: Option<Primitive>,
@@ -125,9 +125,8 @@ fn check<T: Equivalent>(
     let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
     let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
     let (low, high) = reach.ok_or(error(bounds, false))?;
-    // A view of a slice of primitives must consist of these primitives, a view of a slice of structures or arrays of
-    // whole ones. The items lie in the slice, and whole elements start at a multiple of their size, so each is an
-    // element of the slice.
+    // A view of a slice of primitives must consist of these primitives; a view of a slice of structures or arrays must
+    // consist of whole elements, which `is_made_of` checks.
     let made_of_elements = match T::PRIMITIVE {
         Some(primitive) => datatype.single_primitive() == Some(primitive),
         None => datatype.is_made_of(&T::datatype()),

@@ -8,8 +8,7 @@ use mpj_datatypes::{Equivalent, Primitive};
 use crate::raw::{Buf, ChainSegment};
 use crate::types::SendBuf;
 
-/// Slices that are sent as one message, without being joined in memory: a header and its payload, or the rows of a
-/// ragged table.
+/// Slices that are sent as one message, for example a header and its payload, or the rows of a ragged table.
 /// ```
 /// use mpj::Slices;
 ///
@@ -24,7 +23,7 @@ use crate::types::SendBuf;
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// The elements must be primitives. All arrays are rejected, because structures and arrays of them might have padding:
+/// The elements must be primitives. Structures and all arrays are rejected, because they might have padding:
 /// ```compile_fail,E0080
 /// let pair = [[0u8; 2]; 3];
 /// mpj::Slices::new([&pair[..]]);

@@ -1,4 +1,4 @@
-//! Several views of one slice. Their bytes are checked once, when they are described.
+//! Several views of one slice.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -76,25 +76,25 @@ impl<T: Receivable> SplitViews<T> {
     /// view contains a byte twice.
     pub fn new(len: usize, written: &[ViewSpec], read: &[ViewSpec]) -> Result<Self, SplitViewsError> {
         let mut taken = Vec::new();
-        for (piece, at) in written.iter().zip(0..) {
+        for (spec, at) in written.iter().zip(0..) {
             let id = ViewId::Write(at);
-            check_mut::<T>(len, piece.offset, &piece.datatype, piece.count)
+            check_mut::<T>(len, spec.offset, &spec.datatype, spec.count)
                 .map_err(|why| SplitViewsError::OutOfSlice { piece: id, source: why })?;
-            taken.extend(extents::<T>(len, piece, id)?);
+            taken.extend(extents::<T>(len, spec, id)?);
         }
         let clash = |one: &Extent, other: &Extent| SplitViewsError::Overlap {
-            pieces: (one.piece, other.piece),
+            pieces: (one.view, other.view),
             element: one.start.max(other.start) / size_of::<T>(),
         };
         taken.sort_unstable_by_key(|extent| extent.start);
         if let Some(pair) = taken.windows(2).find(|pair| pair[1].start < pair[0].end) {
             return Err(clash(&pair[0], &pair[1]));
         }
-        for (piece, at) in read.iter().zip(0..) {
+        for (spec, at) in read.iter().zip(0..) {
             let id = ViewId::Read(at);
-            check::<T>(len, piece.offset, &piece.datatype, piece.count)
+            check::<T>(len, spec.offset, &spec.datatype, spec.count)
                 .map_err(|why| SplitViewsError::OutOfSlice { piece: id, source: why })?;
-            for extent in extents::<T>(len, piece, id)? {
+            for extent in extents::<T>(len, spec, id)? {
                 let next = taken.partition_point(|other| other.end <= extent.start);
                 if let Some(other) = taken.get(next).filter(|other| other.start < extent.end) {
                     return Err(clash(other, &extent));
@@ -136,14 +136,14 @@ impl<T: Receivable> SplitViews<T> {
 struct Extent {
     start: usize,
     end: usize,
-    piece: ViewId,
+    view: ViewId,
 }
 
 /// Returns the ranges of bytes of a view in ascending order, or an error if a byte is repeated.
-fn extents<T>(len: usize, piece: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, SplitViewsError> {
-    let origin = piece.offset * size_of::<T>();
-    let extent = |start: usize, len| Extent { start, end: start + len, piece: id };
-    let runs = piece.datatype.runs(piece.count);
+fn extents<T>(len: usize, spec: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, SplitViewsError> {
+    let origin = spec.offset * size_of::<T>();
+    let extent = |start: usize, len| Extent { start, end: start + len, view: id };
+    let runs = spec.datatype.runs(spec.count);
     // The bounds were checked, so if there are more runs than bytes in the slice, a byte is repeated. One more run than
     // bytes suffices to detect that.
     let runs = runs.take(len.saturating_mul(size_of::<T>()).saturating_add(1));

@@ -1,5 +1,4 @@
-//! Types that are buffers in addition to slices, arrays and vectors: pointers of all kinds, structures, arrays of
-//! arrays.
+//! `Box`, `Arc`, references, structures and arrays of arrays as buffers; and conversions of errors.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ struct Sample {
 const SENT: Sample = Sample { on: true, value: -0.25, name: ['a', '\u{e9}', '\u{1d11e}'] };
 const BLANK: Sample = Sample { on: false, value: 0.0, name: ['?'; 3] };
 
-/// Sends one kind of buffer, and receives into another.
+/// Sends `send` from rank 0, and receives it into `recv` at rank 1.
 fn send_into<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i32) -> mpj::Result<R> {
     let status = pass(world, &send, &mut recv, tag)?;
     assert_eq!(status.is_some(), world.rank() == 1);
@@ -25,7 +24,6 @@ fn send_into<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i
 }
 
 fn by_reference(world: &World, send: &[u16], recv: &mut [u16]) -> mpj::Result<()> {
-    // References to references, as a beginner might write.
     pass(world, &send, &mut { recv }, 7).map(|_| ())
 }
 
@@ -73,7 +71,7 @@ fn one_structure_is_a_buffer_and_an_element(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 1)]
-fn type_and_view_errors_convert_into_mpj_errors(world: World) -> mpj::Result<()> {
+fn type_view_pack_and_pool_errors_convert_into_mpj_errors(world: World) -> mpj::Result<()> {
     let me = world.rank();
     let bad_type = || -> mpj::Result<()> {
         let column = Datatype::of::<f64>().vector(usize::MAX, 1, 4)?;

@@ -1,5 +1,5 @@
-//! Ranks call different collectives, or a collective fails on one rank. Every rank gets an error from that call or a
-//! later one, no rank hangs, and no rank receives data that was not sent.
+//! Ranks call different collectives, or a collective fails on one rank. The other ranks get an error as well, no rank
+//! hangs, and no rank returns `Ok` with wrong data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,12 +58,10 @@ fn cause_in(error: &str) -> &str {
     error.split_once(": ").expect("a call and why").1
 }
 
-/// If the lengths are on either side of a limit, ranks choose different algorithms. No rank waits for a message that is
-/// never sent.
+/// If the lengths are on either side of a limit, ranks choose different algorithms.
 #[test]
 fn different_algorithms_fail_on_every_rank() {
-    // If the operation is not commutative, the algorithm is linear or recursive doubling. Otherwise it is linear or a
-    // ring.
+    // An operation that is not commutative excludes the ring algorithm.
     let ordered = Op::user(false, |a: &u64, b: &u64| a + b);
     for (size, op) in [3, 4, 8].into_iter().flat_map(|size| [(size, &Op::Sum), (size, &ordered)]) {
         for (odd, counts) in [0, size - 1].into_iter().flat_map(|odd| {
@@ -115,7 +113,7 @@ fn length_error_names_rank_call_and_lengths() {
 }
 
 #[test]
-fn user_op_never_sees_an_invalid_message() {
+fn user_op_is_not_called_with_a_message_of_wrong_length() {
     let outcome = job(3, |world| {
         let (comm, len) = (world.dup()?, [1000, 10, 1000][world.rank()]);
         let mut seen = Vec::new();
@@ -135,14 +133,12 @@ fn user_op_never_sees_an_invalid_message() {
     assert_eq!(outcome.expect("every rank returns `Ok`"), vec![vec![0, 0]; 3]);
 }
 
-/// Only the root has an error, and it continues. Every later result is right or an error, but never that of another
-/// round.
+/// In the first round, only the root has an error: its buffer is too short. Later results are right or errors.
 #[test]
 fn failed_call_does_not_mix_with_later_calls() {
     let outcome = job(3, |world| {
         let me = world.rank() as u32;
         for round in 0..3u32 {
-            // In the first round the root's buffer is too short.
             let mut all = vec![0u32; if round == 0 { 2 } else { 3 }];
             let outcome = world.gather(&[100 * round + me], &mut all, 0);
             if me == 0 {
@@ -212,7 +208,7 @@ fn failure_reaches_all_ranks_without_another_call() {
         assert!(error.to_string().contains("rank 3 sent 2 bytes, expected 3"), "{error}");
         errors.fetch_add(1, Ordering::SeqCst);
         if world.rank() == 0 {
-            // Make no call for a while; the others must return long before.
+            // The others must return although this rank makes no call.
             std::thread::sleep(Duration::from_millis(1000));
             for rank in 1..4 {
                 assert!(rest.iprobe(rank, 1)?.is_some(), "rank {rank} is still waiting");
@@ -241,7 +237,7 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
     let refused = "bcast_object: the Serialize or Deserialize implementation returned an error";
     let other = format!("bcast_object: rank 0 failed in {refused}");
     assert_eq!(errors, [refused, &other, &other]);
-    // Short vectors are combined at rank 0, longer ones on every rank.
+    // By default, short vectors are combined at rank 0, longer ones on every rank.
     for (who, count) in [(0, 1), (2, 20_000)] {
         let errors = errors_of_all(3, |world| {
             let me = world.rank();

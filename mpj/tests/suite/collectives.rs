@@ -1,4 +1,4 @@
-//! Compares collectives that move data with their definition, for several numbers of ranks, roots, lengths and types.
+//! Compares collectives that move data with their definition, and tests the errors of invalid arguments.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ fn over_all(counts: &[usize], collective: Collective) {
     }
 }
 
-/// Defines tests of a collective: short ones for every element type, and long ones for two of them.
+/// Defines tests of a collective: with few elements for 18 element types, and with many for two of them.
 macro_rules! every_type {
     ($($test:ident: $collective:ident;)*) => {$(
         #[test]
@@ -98,8 +98,7 @@ fn alltoall<T: Sample>(comm: &Intracomm, count: usize, _: usize) -> mpj::Result<
     Ok(())
 }
 
-/// Returns different counts, some of them 0; displacements that are in order, reversed or have gaps; and the length of
-/// the buffer.
+/// Returns counts, displacements in order or reversed, with or without gaps, and the length of the buffer.
 fn irregular(size: usize, count: usize, turn: usize) -> (Vec<usize>, Vec<usize>, usize) {
     let counts: Vec<usize> =
         (0..size).map(|r| if (r + turn) % 3 == 1 { 0 } else { count / (r + 1) }).collect();
@@ -179,16 +178,15 @@ fn alltoallv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Res
 fn in_place<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
     let (me, size) = (comm.rank(), comm.size());
     let (mine, at_root) = (samples::<T>(me, 3, count), me == root);
-    // A buffer that initially contains only the rank's own block.
-    let own_alone = || placed(size * count, &[me * count], |_| mine.clone());
-    let mut buf = if at_root { own_alone() } else { mine.clone() };
+    let own_block_only = || placed(size * count, &[me * count], |_| mine.clone());
+    let mut buf = if at_root { own_block_only() } else { mine.clone() };
     comm.gather_in_place(&mut buf, root)?;
     assert_eq!(buf, if at_root { of_all(size, 3, count) } else { mine.clone() });
     let all = samples::<T>(root, 0, size * count);
     let mut buf = if at_root { all.clone() } else { blanks(count) };
     comm.scatter_in_place(&mut buf, root)?;
     assert_eq!(buf, if at_root { all } else { samples(root, me * count, count) });
-    let mut buf = own_alone();
+    let mut buf = own_block_only();
     comm.allgather_in_place(&mut buf)?;
     assert_eq!(buf, of_all::<T>(size, 3, count));
     let mut buf = samples::<T>(me, 0, size * count);
@@ -256,8 +254,7 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
         assert_eq!(class(world.scatter(&all.clone(), &mut two, root)), ErrorClass::Root);
         assert_eq!(class(world.reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), ErrorClass::Root);
     }
-    // Lengths that are not divisible by the number of ranks, counts that differ between send and receive buffer,
-    // different types.
+    // Lengths that are not divisible by the number of ranks, different counts, different types.
     assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
     let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
     assert!(
@@ -315,7 +312,6 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// An error of a wrong length has the lengths that the caller passed, and the expected one if it is known.
 #[mpj::test(ranks = 3)]
 fn length_errors_name_the_buffer_and_its_length(world: World) -> mpj::Result<()> {
     let (me, sum) = (world.rank(), mpj::Op::Sum);
@@ -359,7 +355,7 @@ fn length_errors_name_the_buffer_and_its_length(world: World) -> mpj::Result<()>
 /// A collective to which a rank contributes a buffer, and which may return data to it.
 type Contribution<'a> = dyn Fn(&Intracomm, &dyn SendBuf, &mut [char]) -> mpj::Result<()> + 'a;
 
-/// A view of chars may begin inside a char. The chars that it then covers are checked like those of messages, by the
+/// A view of chars can begin inside a char. The chars that it then covers are checked like those of messages, by the
 /// receiving rank and by the contributing rank.
 #[test]
 fn invalid_values_in_the_own_buffer_fail_the_collective() {

@@ -6,14 +6,13 @@ use crate::common::{blanks, job, ranks, samples};
 use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, Intracomm, Op, World};
 
 #[mpj::test(ranks = 3)]
-fn messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()> {
+fn messages_of_communicators_do_not_mix(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     let (twin, third) = (world.dup()?, world.dup()?);
     assert_eq!((twin.rank(), twin.size()), (me, n));
     let comms: [&Intracomm; 3] = [&world, &twin, &third];
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
-    // The same destination and tag on each communicator. The messages are received in a different order, and also with
-    // wildcards.
+    // The messages have the same destination and tag, and are received in a different order, also with wildcards.
     let sends = comms
         .iter()
         .enumerate()
@@ -71,7 +70,7 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn every_call_on_a_freed_communicator_fails(world: World) -> mpj::Result<()> {
+fn calls_on_a_freed_communicator_fail(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let comm = world.dup()?;
     let handle = comm.clone();
@@ -85,12 +84,12 @@ fn every_call_on_a_freed_communicator_fails(world: World) -> mpj::Result<()> {
         ("dup", c.dup().map(|_| ())),
         ("split", c.split(Some(0), 0).map(|_| ())),
         ("send", c.send(&one, other, 0)),
-        ("send to nobody", c.send(&one, mpj::PROC_NULL, 0)),
+        ("send to PROC_NULL", c.send(&one, mpj::PROC_NULL, 0)),
         ("ssend", c.ssend(&one, other, 0)),
         ("isend", c.isend(one, other, 0).map(|_| ())),
         ("issend", c.issend(one, other, 0).map(|_| ())),
         ("recv", c.recv(&mut one, other, 0).map(|_| ())),
-        ("recv from nobody", c.recv(&mut one, mpj::PROC_NULL, 0).map(|_| ())),
+        ("recv from PROC_NULL", c.recv(&mut one, mpj::PROC_NULL, 0).map(|_| ())),
         ("irecv", c.irecv(one, other, 0).map(|_| ())),
         ("scoped isend", c.scope(|s| s.isend(&two, other, 0).map(|_| ()))),
         ("sendrecv", c.sendrecv(&two, other, 0, &mut one, other, 0).map(|_| ())),
@@ -153,7 +152,7 @@ fn communicators_can_be_created_and_dropped_repeatedly() {
 }
 
 #[mpj::test(ranks = 2)]
-fn message_may_arrive_before_its_communicator_exists(world: World) -> mpj::Result<()> {
+fn message_can_arrive_before_its_communicator_exists(world: World) -> mpj::Result<()> {
     for len in [1usize, 100_000] {
         if world.rank() == 0 {
             let comm = world.dup()?;

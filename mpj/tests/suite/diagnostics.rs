@@ -1,4 +1,4 @@
-//! Compiler messages for common mistakes: one error, which says how to fix the mistake.
+//! A common mistake causes one compiler error, which says how to fix it.
 
 #![cfg(not(miri))]
 
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the library of this build: the newest file next to this program.
+/// Returns the library of this build: the newest `libmpj-*.rlib` next to this program.
 fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent()?.read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -17,7 +17,7 @@ fn library() -> Option<PathBuf> {
     folder.filter(is_ours).max_by_key(|path| path.metadata().unwrap().modified().unwrap())
 }
 
-/// Compiles an invalid program, and returns the compiler's messages; `None` without a compiler.
+/// Compiles an invalid program, and returns the compiler's messages; `None` without the library or a suitable compiler.
 fn compiler_messages(name: &str, items: &str, body: &str) -> Option<String> {
     let library = library()?;
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diagnostics_{name}.rs"));

@@ -65,7 +65,7 @@ fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
         let error = wait(&world).expect_err("rank 2 does not take part");
         assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
         assert!(error.to_string().contains("rank 2 has died: "), "{error}");
-        // From now on every collective call fails at once, also between surviving ranks.
+        // From now on every collective call on this communicator fails at once.
         let again = world.barrier().expect_err("a dead member");
         assert_eq!(again.failed_rank(), Some(2));
         Ok(())
@@ -107,7 +107,7 @@ fn error_names_the_first_failure() {
 }
 
 #[test]
-fn error_names_finalized_rank() {
+fn wait_for_a_finalized_rank_fails() {
     for (name, wait) in WAITS {
         let outcome = job(3, |world| {
             if world.rank() == 2 {
@@ -274,7 +274,7 @@ fn truncated_messages_are_errors(world: World) -> mpj::Result<()> {
 }
 
 #[test]
-fn matched_messages_may_be_dropped() {
+fn matched_messages_can_be_dropped() {
     ranks(2, |world| {
         if world.rank() == 0 {
             world.ssend(&[0u8; 0], 1, 5)?;
@@ -331,7 +331,7 @@ fn out_of_range_arguments_are_rejected(world: World) {
 }
 
 #[test]
-fn rank_may_leave_with_an_unreceived_message() {
+fn rank_can_leave_before_its_message_is_received() {
     let outcome = job(2, |world| {
         if world.rank() == 0 {
             drop(world.isend(vec![1u8; 1 << 20], 1, 5)?);

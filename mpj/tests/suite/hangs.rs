@@ -1,4 +1,4 @@
-//! A test that hangs is ended, and its message names the waiting ranks, their calls and the ranks that they wait for.
+//! A test that hangs fails, and its message names the waiting ranks, their calls and the ranks that they wait for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -24,8 +24,7 @@ fn first_to_last(world: &World, fill: u8) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Rank 1 receives only after ranks 0 and 2 have finished their exchange. A condition variable, not a message, reports
-/// that.
+/// Rank 1 makes no progress until rank 2 has received all messages of rank 0.
 #[test]
 fn busy_rank_does_not_block_others() {
     let exchange_done = (Mutex::new(false), Condvar::new());

@@ -1,5 +1,4 @@
-//! The tests of this crate that can share a process, in one program: shared code is compiled once, and tests that wait
-//! run at the same time.
+//! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
 mod buffers;
 mod collective_mismatch;

@@ -1,4 +1,4 @@
-//! `mpj::buffer` messages between ranks on threads. The tests of `mpjrun` run the same programs on processes.
+//! `mpj::buffer` messages between ranks on threads.
 
 use crate::common::alive;
 use crate::common::messages::PROGRAMS;

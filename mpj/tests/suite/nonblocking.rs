@@ -1,6 +1,5 @@
-//! Non-blocking and persistent collectives: waited for in any order, by ranks that wait for something else, or dropped
-//! without a wait.
-#![allow(unsafe_code, reason = "the erased calls take pointers")]
+//! Non-blocking collectives, and persistent ones of the raw interface.
+#![allow(unsafe_code, reason = "the raw calls take pointers")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ fn sums(size: usize, from: usize, len: usize) -> Vec<u64> {
 }
 
 #[test]
-fn nonblocking_results_equal_blocking_results() {
+fn nonblocking_collectives_return_the_right_results() {
     for size in [1, 2, 3, 5] {
         ranks(size, |world| {
             for len in LENGTHS {
@@ -139,7 +138,6 @@ fn blocking_calls_may_run_while_nonblocking_ones_are_pending() {
 fn recv_progresses_collectives() {
     for size in SIZES {
         ranks(size, |world| {
-            // Inner ranks of the tree must forward what they receive.
             let data = vec![world.rank() as u64; 30_000];
             let bcast = world.ibcast(data, 0)?;
             let sum = world.iallreduce([1u32], [0u32], Op::Sum)?;
@@ -162,7 +160,7 @@ fn recv_progresses_collectives() {
 }
 
 #[test]
-fn test_progresses_collectives() {
+fn try_wait_progresses_collectives() {
     ranks(3, |world| {
         let mut sum = world.iallreduce(vec![1u64; 10_000], vec![0u64; 10_000], Op::Sum)?;
         let ((_, sums), _) = loop {
@@ -344,7 +342,7 @@ fn mismatched_collective_is_named() {
 }
 
 #[test]
-fn panicking_op_fails_pending_collectives() {
+fn panicking_op_fails_its_collective_on_all_ranks() {
     let errors = errors_of_all(3, |world| {
         let op =
             Op::user(true, |a: &u32, b: &u32| if *a + *b > 2 { panic!("as the test wants") } else { a + b });
@@ -373,8 +371,7 @@ fn user_op_may_wait_for_messages() {
     });
 }
 
-/// Each user function probes. A probe makes progress on the other collectives, and so calls their functions, which also
-/// probe.
+/// A probe in a user function makes progress on the other collectives, and so calls their functions, which also probe.
 #[test]
 fn user_ops_of_several_collectives_may_probe() {
     ranks(2, |world| {
@@ -413,8 +410,7 @@ fn finalized_rank_fails_pending_collectives() {
             let error = world.ibarrier()?.wait().expect_err("rank 0 takes no part");
             assert!(error.error().failed_rank() == Some(0), "{error}");
             left.fetch_add(1, Ordering::Relaxed);
-            // Do not leave before all ranks have their errors, because an error could otherwise name another rank that
-            // has left.
+            // If a rank left before all have their errors, an error could name it instead.
             while left.load(Ordering::Relaxed) < size - 1 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -486,7 +482,7 @@ fn persistent_collectives_restart_with_new_data() {
                 unsafe { barrier.start()? };
                 // SAFETY: as above.
                 let twice = unsafe { barrier.start() };
-                assert_eq!(twice.expect_err("it is under way").class(), ErrorClass::Request);
+                assert_eq!(twice.expect_err("it is active").class(), ErrorClass::Request);
                 if (me + round) % 2 == 0 {
                     reduced.wait()?;
                     spread.wait()?;

@@ -1,4 +1,4 @@
-//! Point-to-point messages: calls, buffers, wildcards, status.
+//! Point-to-point messages: calls, buffers, views, wildcards, status.
 
 use std::sync::Arc;
 
@@ -70,11 +70,11 @@ fn single_values_arrive(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn blocking_and_synchronous_sends_arrive(world: World) -> mpj::Result<()> {
+fn standard_and_synchronous_sends_arrive(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     for len in [0usize, 1, 6, 500, 5000, 300_000] {
         for synchronous in [false, true] {
-            // Around the ring; the first rank sends first, so that large sends do not wait for each other.
+            // Rank 0 sends before it receives, so the ring of blocking sends does not deadlock.
             let mut got = blanks::<u64>(len);
             let send = |to: usize| {
                 let data = samples::<u64>(me, len, len);
@@ -216,9 +216,9 @@ fn proc_null_returns_immediately(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn views_are_derived_types_inside_slices(world: World) -> TestResult {
+fn views_send_and_receive_parts_of_slices(world: World) -> TestResult {
     let whole = samples::<i32>(0, 0, 60_000);
-    // (type, offset, items): columns, backwards, indexed, and one that crosses the eager limit.
+    // (type, offset, items). One view is longer than the default eager limit.
     let of = Datatype::of::<i32>();
     let cases = [
         (of.vector(3, 2, 5)?, 1, 2),
@@ -282,7 +282,7 @@ fn views_outside_the_slice_or_of_mixed_types_are_rejected() {
     );
     assert!(View::new(&pairs, 1, &pair.vector(2, 1, -1).expect("fits"), 1).is_ok());
     assert!(View::new(&pairs, 0, &pair.vector(2, 1, -1).expect("fits"), 1).is_err(), "below the slice");
-    // A char that lies across two elements would leave both of them invalid.
+    // Writing a char across two elements could make both of them invalid.
     let shifted = Datatype::of::<char>().hvector(1, 1, 0).and_then(|t| t.hindexed(&[(1, 2)])).expect("fits");
     assert!(ViewMut::new(&mut ['a'; 3], 0, &shifted, 1).unwrap_err().mismatch);
 }

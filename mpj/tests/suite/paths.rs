@@ -1,4 +1,4 @@
-//! The received data are the same, whichever data paths the sender and the receiver use.
+//! The received data do not depend on the data paths that the sender and the receiver use.
 #![allow(unsafe_code, reason = "only the raw interface can send bytes that are not valid values")]
 
 use crate::common::SIZES;
@@ -27,8 +27,8 @@ fn received_data_do_not_depend_on_the_path(world: World) -> mpj::Result<()> {
             let status = if (round + len) % 2 == 0 {
                 let receive = world.with_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
                 world.with_path(sender).send(&sent, right, 0)?;
-                let (came, status) = receive.wait()?;
-                room = came;
+                let (received, status) = receive.wait()?;
+                room = received;
                 status
             } else {
                 let send = world.with_path(sender).isend(sent, right, 0)?;
@@ -113,7 +113,7 @@ fn invalid_bytes_are_errors(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn zero_copy_message_is_transferred_by_the_device(world: World) -> mpj::Result<()> {
+fn zero_copy_messages_are_not_counted_as_copies(world: World) -> mpj::Result<()> {
     let copies = || world.stats().copies();
     world.barrier()?;
     let before = copies();

@@ -4,7 +4,7 @@ use crate::common::{job, ranks, samples};
 use mpj::{ErrorClass, Op, wait_all};
 
 const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
-/// Numbers of elements: two eager lengths, and one that uses rendezvous and the ring algorithm; 0 sends no data.
+/// Numbers of elements: none, two eager lengths by default, and one that uses rendezvous.
 const LENGTHS: [usize; 4] = [0, 3, 500, 20_000];
 const STARTS: usize = 4;
 
@@ -39,7 +39,6 @@ fn each_start_uses_the_current_data() {
                         *reduction.buffers_mut() = (mine.clone(), vec![9; len]);
                     }
                     reduce_scatter.buffers_mut().0.copy_from_slice(&mine);
-                    // All are pending at the same time, and are waited for in a different order.
                     let barrier_run = barrier.start()?;
                     let bcast_run = bcast.start()?;
                     let (reduce_run, allreduce_run) = (reduce.start()?, allreduce.start()?);
@@ -169,7 +168,7 @@ fn mismatched_start_fails_on_every_rank() {
             let len = if world.rank() + 1 == *size { 7 } else { 8 };
             let mut sum = world.dup()?.allreduce_init(vec![1u32; len], vec![0u32; len], Op::Sum)?;
             let mismatch = sum.start()?.wait().map(drop).expect_err("lengths differ");
-            // On one rank, the buffers differ from those at creation.
+            // On rank 0, the length differs from that at creation.
             let mut sum = world.dup()?.allreduce_init(vec![1u32; 4], vec![0u32; 4], Op::Sum)?;
             sum.start()?.wait()?;
             if world.rank() == 0 {
@@ -179,8 +178,7 @@ fn mismatched_start_fails_on_every_rank() {
                 Ok(running) => running.wait().map(drop),
                 Err(error) => Err(error),
             };
-            // Do not leave before all ranks have their errors, because an error could otherwise name a rank that has
-            // left.
+            // If a rank left before, an error could name it instead.
             world.barrier()?;
             Ok::<_, mpj::Error>((mismatch, grown.expect_err("one rank has an element more")))
         });

@@ -1,11 +1,11 @@
-//! Every primitive with a Rust type can be sent and received as a single value, and has a buffer section of the same
-//! name; `usize` and `isize` have no section. If a primitive is added, the `match` in this file does not compile.
+//! Every primitive with a Rust type can be sent and received as a single value and, except for `usize` and `isize`, has
+//! a buffer section of the same name. If a primitive is added, the `match` in this file does not compile.
 
 use mpj::buffer::{Element, ElementKind};
 use mpj::{Equivalent, Primitive, RecvBuf, SendBuf, World};
 
 /// Sends and receives one value of the primitive's type, as a single value and in a slice.
-fn travels<T>(world: &World, primitive: Primitive, value: T)
+fn assert_arrives<T>(world: &World, primitive: Primitive, value: T)
 where
     T: SendBuf + RecvBuf + mpj::Receivable + Default + PartialEq + std::fmt::Debug,
 {
@@ -18,7 +18,7 @@ where
     assert_eq!((one, two), (value, [value; 2]));
 }
 
-fn has_kind<T: Element + Equivalent>() {
+fn assert_has_section_kind<T: Element + Equivalent>() {
     let primitive = T::PRIMITIVE.expect("a primitive");
     assert_eq!(T::KIND.to_string(), primitive.name());
     assert_eq!(T::KIND.size(), primitive.size());
@@ -27,8 +27,8 @@ fn has_kind<T: Element + Equivalent>() {
 
 macro_rules! row {
     ($world:ident, $primitive:ident, $type:ty, $value:expr) => {{
-        travels::<$type>(&$world, $primitive, $value);
-        has_kind::<$type>();
+        assert_arrives::<$type>(&$world, $primitive, $value);
+        assert_has_section_kind::<$type>();
     }};
 }
 
@@ -51,8 +51,8 @@ fn every_primitive_is_a_buffer_and_a_section_kind(world: World) -> mpj::Result<(
             Primitive::Bool => row!(world, primitive, bool, true),
             Primitive::Char => row!(world, primitive, char, 'x'),
             // The width of these types depends on the machine, so they have no section.
-            Primitive::Usize => travels(&world, primitive, 10usize),
-            Primitive::Isize => travels(&world, primitive, -11isize),
+            Primitive::Usize => assert_arrives(&world, primitive, 10usize),
+            Primitive::Isize => assert_arrives(&world, primitive, -11isize),
             // Message types without a Rust type.
             Primitive::Byte | Primitive::Packed => {}
             #[cfg(feature = "half")]

@@ -1,5 +1,5 @@
-//! Sends messages between ranks of one process in ring cells, fragments, single copies and exported blocks. They are
-//! short: Miri needs seconds where native code needs microseconds.
+//! Sends messages between ranks of one process by ring cells, fragments, single copies and exported blocks. The tests
+//! are short because Miri is slow.
 
 use mpj::buffer::Buffer;
 use mpj::datatypes::Datatype;

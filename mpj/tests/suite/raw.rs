@@ -1,4 +1,4 @@
-//! The raw API: pointers, counts, datatypes, no generics; every operation.
+//! The raw interface: pointers, counts and datatypes.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn to<T>(of: &mut [T], datatype: &Datatype) -> Buf {
 }
 
 #[mpj::test(ranks = 2)]
-fn messages(world: World) -> mpj::Result<()> {
+fn items_with_padding_are_sent_and_received(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (me, other, mixed) = (comm.rank() as i32, 1 - comm.rank() as i32, mixed());
     for len in [0usize, 1, 30, 5000, 100_000] {
@@ -74,7 +74,7 @@ fn messages(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn requests(world: World) -> mpj::Result<()> {
+fn requests_complete_or_are_cancelled(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (me, other, of) = (comm.rank() as usize, 1 - comm.rank() as i32, Datatype::of::<u32>());
     let strided = of.vector(1000, 1, -3).expect("fits");
@@ -91,7 +91,7 @@ fn requests(world: World) -> mpj::Result<()> {
     sending.wait()?;
     let theirs = samples::<u32>(other as usize, 0, 3000);
     assert!(got.iter().enumerate().all(|(at, x)| *x == if at % 3 == 2 { theirs[at] } else { 0 }));
-    // An operation can own what keeps its buffer alive, and drops it at completion.
+    // An operation can own a value that keeps its buffer alive, and drops it at completion.
     let owned: Arc<[u8]> = vec![me as u8; 70_000].into();
     let bytes = Datatype::of::<u8>();
     let (keep, base): (raw::KeepAlive, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
@@ -119,7 +119,7 @@ fn requests(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn probes(world: World) -> mpj::Result<()> {
+fn probed_messages_are_received(world: World) -> mpj::Result<()> {
     let (comm, of) = (world.as_raw(), Datatype::of::<i64>());
     if comm.rank() == 0 {
         for tag in 0..3 {
@@ -153,9 +153,9 @@ fn probes(world: World) -> mpj::Result<()> {
     raw::barrier(comm)
 }
 
-/// Calls every collective with mixed items; the padding is never accessed.
+/// Moves items that have padding, by collectives.
 #[mpj::test(ranks = 3)]
-fn collectives(world: World) -> mpj::Result<()> {
+fn collectives_move_items_with_padding(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (me, size, mixed) = (comm.rank() as usize, comm.size() as usize, mixed());
     let blank = Mixed(0, 0.0, 0);
@@ -204,7 +204,7 @@ fn collectives(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn reductions(world: World) -> mpj::Result<()> {
+fn reductions_return_their_results(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (me, of, bytes) = (comm.rank() as u64, Datatype::of::<u64>(), Datatype::primitive(Primitive::Byte));
     let (mine, mut got) = ([me + 1, 10 * me], [0u64; 2]);
@@ -262,7 +262,7 @@ fn overlapping_buffers_are_rejected(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn communicators(world: World) -> mpj::Result<()> {
+fn communicators_are_created_and_freed(world: World) -> mpj::Result<()> {
     let comm: &Comm = world.as_raw();
     let twin = comm.dup()?;
     raw::barrier(&twin)?;
@@ -388,8 +388,7 @@ fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()>
     Ok(())
 }
 
-/// A raw operation gets the datatype, and items in blocks of any length. The order of ranks and the gaps between items
-/// are kept.
+/// The function of a raw operation gets the datatype, and any number of items at once. The order of ranks is kept.
 #[mpj::test(ranks = 3)]
 fn raw_operations_get_the_datatype(world: World) -> mpj::Result<()> {
     let (comm, me, mixed) = (world.as_raw(), world.rank() as i32, mixed());
@@ -441,7 +440,7 @@ fn collectives_send_chains(world: World) -> mpj::Result<()> {
     // SAFETY: as above.
     unsafe { raw::allreduce(comm, &chain, &to(&mut got, &of), &Op::Max) }?;
     assert!(got.iter().copied().eq(whole(2)));
-    // SAFETY: nothing is received into a chain.
+    // SAFETY: the call rejects the chain, and receives nothing into it.
     let refused = unsafe { raw::allgather(comm, &to(&mut got, &of), &chain, BlockLayout::Uniform(1000)) };
     assert_eq!(refused.expect_err("a chain").class(), ErrorClass::Buffer);
     Ok(())
@@ -514,7 +513,7 @@ fn invalid_buffers_are_rejected(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Waits for slices of requests of any kind. A completed entry is replaced with `None`.
+/// A completed request is replaced with `None` in the slice.
 #[mpj::test(ranks = 2)]
 fn request_slices_can_be_waited_for(world: World) -> mpj::Result<()> {
     const N: usize = 6;

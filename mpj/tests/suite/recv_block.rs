@@ -1,5 +1,4 @@
-//! Messages received in place, in the sender's blocks, between threads. The tests of `mpjrun` run the same programs on
-//! processes.
+//! Messages received in place, in the sender's blocks, between threads.
 
 use std::sync::Mutex;
 
@@ -18,7 +17,7 @@ fn messages_are_read_in_place() {
             })
         });
         outcome.unwrap_or_else(|error| panic!("{ranks} ranks: {error}"));
-        // Only rendezvous messages are read in place: three slices and three buffers. A rank sends to itself by copies.
+        // Only rendezvous messages from other ranks are read in place: three slices and three buffers without objects.
         let wanted = if ranks == 1 { 0 } else { 6 };
         assert_eq!(in_place.into_inner().unwrap(), vec![wanted; ranks], "{ranks} ranks");
     }
@@ -42,7 +41,7 @@ fn received_block_outlives_sender_and_world() {
 
 /// A received block that is never dropped delays only ranks that wait for it, and only until its holder leaves.
 #[mpj::test(ranks = 2)]
-fn sender_of_viewed_block_learns_of_receiver_exit(world: mpj::World) -> mpj::Result<()> {
+fn send_fails_if_the_receiver_exits_with_the_block(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         let sending = world.isend(world.alloc_slice(1u8, 1 << 20)?, 1, 0)?;
         let failed = sending.wait().expect_err("the block is never returned");

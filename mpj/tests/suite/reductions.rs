@@ -1,4 +1,4 @@
-//! Compares reductions with a fold in rank order: every operation on every type, and derived types.
+//! Compares reductions with a fold in rank order: predefined operations on primitives, and derived types.
 
 use crate::common::reduction::{check, fold};
 use crate::common::{COUNTS, LONG, RANKS, blanks, ranks, samples};
@@ -9,7 +9,6 @@ fn predefined() -> [Op; 10] {
     [Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, Bxor]
 }
 
-/// Defines the expected results of operations.
 trait Model: crate::common::Sample {
     /// Returns the result of an operation on two elements; `None` if it is not defined.
     fn combine(op: &Op, a: Self, b: Self) -> Option<Self>;
@@ -104,7 +103,7 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
 }
 
 #[test]
-fn every_operation_on_every_type() {
+fn predefined_operations_are_right_or_rejected() {
     macro_rules! all {
         ($world:expr, $count:expr; $($type:ty),*) => {$( every_op::<$type>($world, $count)?; )*};
     }
@@ -176,7 +175,7 @@ fn float_sums_have_the_same_bits_on_all_ranks() {
 
 /// Columns of a row-major matrix: items that interleave, in the buffers and in temporary memory.
 #[test]
-fn derived_types_are_reduced_in_place() {
+fn interleaved_columns_are_reduced() {
     for size in RANKS {
         ranks(size, |world| {
             let (me, last) = (world.rank(), size - 1);
@@ -202,8 +201,7 @@ fn derived_types_are_reduced_in_place() {
             assert_eq!(got, sum);
             world.scan(&view(), &mut ViewMut::new(&mut got, 0, &column, 4).expect("inside"), Op::Sum)?;
             assert_eq!(got, fold(me, matrix, |a, b| a + b));
-            // One column to rank 0, the others to the last rank; this needs temporary memory for columns that
-            // interleave.
+            // One column goes to rank 0, the others to the last rank.
             let mut counts = vec![0; size];
             counts[0] = 1;
             counts[last] += 3;

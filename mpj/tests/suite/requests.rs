@@ -48,7 +48,7 @@ fn try_wait_returns_a_pending_request(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn opposite_sends_may_be_waited_for_in_reverse_order(world: World) -> mpj::Result<()> {
+fn receives_can_be_waited_for_in_reverse_order(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     for len in SIZES {
         let mut receives = Vec::new();
@@ -145,8 +145,7 @@ fn dropped_send_completes(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// A receive whose request was forgotten still writes to its buffer, which is never freed. Memory that is allocated
-/// meanwhile is not changed.
+/// A receive whose request was forgotten still writes to its buffer, which is never freed. Other memory is not changed.
 #[mpj::test(ranks = 2)]
 fn forgotten_requests_only_leak(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();

@@ -94,8 +94,7 @@ fn panic_in_a_scope_completes_its_operations_and_unwinds() {
     });
 }
 
-/// A panic is reported to other ranks only after its scope has ended. Therefore the scope must not wait for ranks that
-/// wait for the panicked rank.
+/// The panic is reported only after its scope has ended, so the scope must not wait for ranks that wait for this rank.
 #[test]
 fn panicking_scope_does_not_wait_for_its_sends() {
     for synchronous in [false, true] {

@@ -1,11 +1,11 @@
-//! Splits a slice into views that are read and written at the same time. Tests which views are rejected, and that each
-//! message accesses only its own bytes.
+//! Views of one slice can be read and written at the same time. Overlapping views are rejected, and each message
+//! accesses only its own bytes.
 
 use mpj::{Datatype, SplitViews, SplitViewsError, ViewId, ViewMut, ViewSpec, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A view as numbers: `rounds` times `count` blocks of `block` elements.
+/// A view of `rounds` times `count` blocks of `block` elements.
 #[derive(Clone, Copy, Debug)]
 struct Spec {
     offset: usize,

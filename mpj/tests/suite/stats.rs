@@ -14,8 +14,7 @@ fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
 fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result<()> {
     const MESSAGES: u64 = 10;
     let early = now(&world).0;
-    // The messages are sent after the barrier, which rank 1 enters only after its first snapshot. The sender takes its
-    // snapshot after the barrier.
+    // Rank 1 takes its snapshot before the barrier, because rank 0 sends directly after it.
     world.barrier()?;
     let before = if world.rank() == 0 { now(&world).0 } else { early };
     for _ in 0..MESSAGES {
@@ -124,7 +123,7 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
 }
 
 #[mpj::test(ranks = 1)]
-fn message_to_self_has_no_device(world: World) -> mpj::Result<()> {
+fn message_to_self_is_counted_as_local(world: World) -> mpj::Result<()> {
     let before = world.stats();
     let mut got = [0u32; 25];
     world.sendrecv(&[3u32; 25], 0, 0, &mut got, 0, 0)?;

@@ -1,6 +1,5 @@
-//! The trace of a job with one process is one file that records its events.
-//!
-//! Each test runs itself again in a separate process, with the variables that enable the trace.
+//! A job with one process has one trace file. Each test runs itself again in a separate process, with the variables
+//! that enable the trace.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -78,7 +77,6 @@ fn one_file_has_waits_messages_and_collectives() {
         "{got:?}"
     );
     for rank in 0..3 {
-        // The short messages are copied, 16,000 bytes or more in all. The two long messages are counted as registered.
         let copied = trace.counter(rank, "copies, bytes:", "all").unwrap();
         assert!(copied >= 8 * 2000, "{copied}");
         assert_eq!(trace.counter(rank, "smdev, bytes:", "registered"), Some(600_000));
@@ -215,9 +213,9 @@ fn unwritable_trace_file_is_reported_and_job_continues() {
     };
     let Some(output) = traced(TEST, &folder.0.join("nowhere/job.json"), &[], job) else { return };
     let lines = library_lines(&output);
-    let is_told = |line: &String| line.contains("the job is not traced") && line.contains("No such file");
-    assert!(lines.len() == 1 && is_told(&lines[0]), "{output:?}");
-    // This process, which is another one for the job, holds the lock of the file.
+    let says_why = |line: &String| line.contains("the job is not traced") && line.contains("No such file");
+    assert!(lines.len() == 1 && says_why(&lines[0]), "{output:?}");
+    // This process, which does not run the job, holds the lock of the file.
     let path = folder.0.join("job.json");
     let taken = std::fs::File::create(&path).unwrap();
     taken.lock().unwrap();

@@ -70,7 +70,7 @@ fn local_copy_rejects_invalid_bools(world: mpj::World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn user_op_never_sees_another_type(world: mpj::World) -> mpj::Result<()> {
+fn user_op_is_not_called_with_another_type(world: mpj::World) -> mpj::Result<()> {
     let sent = filled::<One>(7);
     let mut got = sent;
     let op = Op::user(true, |a: &Other, _: &Other| *a);

@@ -1,5 +1,4 @@
-//! User values with a `Drop` that waits for a message or panics: owned buffers, captured variables, errors and panic
-//! payloads.
+//! User values with a `Drop` that waits for a message or panics.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -148,8 +147,7 @@ fn panic_in_drop_of_captured_values_does_not_fail_other_calls(world: mpj::World)
         let calling = apart.iallreduce(vec![1u32], vec![0u32], op)?;
         // If the operation has completed, the bomb is dropped here.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(calling)));
-        // These barriers come later, so both ranks' operations have completed, and the bomb's panic did not fail a
-        // barrier.
+        // After these barriers, both ranks' operations have completed. The bomb's panic must not fail a barrier.
         for _ in 0..3 {
             world.barrier()?;
             apart.barrier()?;
@@ -173,7 +171,7 @@ fn panic_payload_may_panic_when_dropped(world: mpj::World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// An error that panics when it is formatted or dropped.
+/// An error that panics when it is formatted or, unless `when_formatted`, when it is dropped.
 struct Odd {
     when_formatted: bool,
 }

@@ -84,8 +84,7 @@ struct Spaced {
     byte: u8,
 }
 
-/// In a view, the bytes at an item's padding belong to other data: to elements in between, or to memory after the
-/// slice.
+/// In a view, the bytes at an item's padding belong to other data.
 #[mpj::test(ranks = 2)]
 fn user_ops_do_not_change_bytes_between_items(world: mpj::World) -> Tested {
     let datatype = Spaced::datatype();
@@ -154,7 +153,7 @@ fn user_ops_may_exchange_messages(world: mpj::World) -> Tested {
     Ok(())
 }
 
-/// The function would write invalid values into elements of type `bool`.
+/// If it were called, the function would write an invalid value into an element of type `bool`.
 #[test]
 fn equal_signatures_of_different_elements_do_not_suffice() {
     let (bytes, with_bool) = (Datatype::of::<Bytes>(), Datatype::of::<WithBool>());

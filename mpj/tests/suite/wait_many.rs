@@ -1,4 +1,4 @@
-//! Waits for several operations at once: of all kinds, mixed, and of several ranks.
+//! Waits for several operations at once, even of different types and of two ranks.
 
 use std::sync::mpsc;
 
@@ -72,7 +72,7 @@ fn wait_some_returns_former_indices(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn test_all_returns_no_pending_request(world: World) -> mpj::Result<()> {
+fn test_all_completes_all_requests_or_none(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let mut open = vec![world.irecv([0u8; 1], other, 1)?, world.irecv([0u8; 1], other, 2)?];
     assert!(test_any(&mut open).is_none() && test_some(&mut open).is_empty());
@@ -174,7 +174,7 @@ fn exit_of_a_rank_ends_every_wait() {
     assert_eq!(error.expect_err("rank 1 failed").rank(), 1);
 }
 
-/// The messages use rendezvous, so they complete only if both ranks make progress.
+/// The messages are long, so they complete only if both ranks make progress.
 #[mpj::test(ranks = 2)]
 fn loop_on_test_ends_when_the_operation_completes(world: World) -> mpj::Result<()> {
     const LEN: usize = 1 << 20;

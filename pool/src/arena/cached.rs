@@ -13,9 +13,7 @@ use crate::{AllocError, Storage};
 const MAX_FETCH_BYTES: usize = 64 << 10;
 
 impl<S: Storage> Arena<S> {
-    /// Returns a cached block, or fetches one.
-    ///
-    /// `id` is the number of this arena. The caller has it at hand, while the arena might not be in the CPU cache.
+    /// `id` is the number of this arena. The caller passes it, because the arena might not be in the CPU cache.
     #[inline(always)]
     pub(crate) fn alloc_cached(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
@@ -29,7 +27,6 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Allocates from a cache that was not used last, or otherwise by `alloc_refill`.
     #[cold]
     #[inline(never)]
     fn alloc_from_table_cache(&self, id: u64, len: usize) -> Result<Block<S>, AllocError> {
@@ -94,8 +91,8 @@ impl<S: Storage> Arena<S> {
 
     /// Frees a live block into the cache of the calling thread if possible.
     ///
-    /// The function is short and has a single call for all rare cases. So the drop of a block can be inlined, or at
-    /// least saves no registers. Each of these saves a third of the time.
+    /// The function is short and has a single call for all rare cases, so that the drop of a block can be inlined, or
+    /// at least saves no registers.
     ///
     /// # Safety
     /// As for `free_to_region`.
@@ -111,8 +108,6 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::free_to_table_cache(block) }
     }
 
-    /// Frees a block into a cache that was not used last, or otherwise by `free_slow`.
-    ///
     /// # Safety
     /// As for `free_to_region`.
     #[cold]
@@ -163,7 +158,7 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::free_to_region(block) }
     }
 
-    /// Empties the magazine of another class, for the budget of that of `class`. Returns whether the latter has grown.
+    /// Empties another magazine, and gives its budget to the magazine of `class`. Returns whether that has grown.
     fn steal_budget(&self, caching: &CacheShared, cache: &ThreadCache, class: Class) -> bool {
         let Some(victim) = cache.victim(class) else { return false };
         self.flush_to_regions(cache, victim, cache.len(victim));
@@ -171,7 +166,7 @@ impl<S: Storage> Arena<S> {
         cache.grow(class, &caching.large)
     }
 
-    /// Enlarges the magazine of `class`, or otherwise moves its excess to the depot or the regions.
+    /// Enlarges the magazine of `class`, or moves its excess to the depot or the regions.
     fn make_room(&self, cache: &ThreadCache, class: Class) {
         let Some(caching) = &self.caching else { return };
         if cache.grow(class, &caching.large) {
@@ -209,10 +204,11 @@ impl<S: Storage> Arena<S> {
         state.return_to_region(location);
     }
 
-    /// Returns all blocks cached by this thread and the depot to the regions. Returns whether there were any.
+    /// Returns all blocks cached by this thread and the depot to the regions. Returns whether there were any. If
+    /// another pool has taken this pool's slot in the table of the thread, the thread's blocks stay cached.
     pub(crate) fn drain(&self) -> bool {
         let Some(caching) = &self.caching else { return false };
-        // The depot is emptied before the regions are locked: their lock is never taken while a depot lock is held.
+        // The depot is emptied before the regions are locked: no thread holds both locks at once.
         let mut passed = Vec::new();
         caching.depot.drain(|block| passed.push(block));
         let mut given = passed.len();

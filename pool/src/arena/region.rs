@@ -10,7 +10,6 @@ use crate::{MIN_BLOCK, Storage};
 pub(super) struct BlockLocation {
     pub(super) slot: usize,
     pub(super) base: NonNull<u8>,
-    /// `None` for a whole region.
     pub(super) class: Option<Class>,
 }
 
@@ -20,9 +19,9 @@ pub(super) struct RegionCounters {
     pub(super) blocks: u64,
     pub(super) bytes: usize,
     pub(super) peak: usize,
-    /// Frees of blocks that the region had not granted. Must stay 0; see `validate`.
+    /// Frees of blocks that no region had granted; not 0 only after a bug.
     pub(super) invalid_frees: u64,
-    /// Splits and merges of removed regions.
+    /// Of removed regions, as `merges`.
     pub(super) splits: u64,
     pub(super) merges: u64,
 }
@@ -31,8 +30,9 @@ pub(super) struct RegionCounters {
 pub(super) struct RegionEntry<S: Storage> {
     pub(super) region: RegionBox<S>,
     pub(super) division: Division,
+    /// The number of live and cached blocks.
     pub(super) granted: u64,
-    /// The pool's number of frees when this region of one block became idle.
+    /// The number of frees of the pool when the block of this `Whole` region was freed.
     pub(super) idle_since: u64,
 }
 
@@ -84,7 +84,6 @@ impl<S: Storage> RegionEntry<S> {
         self.region.get().storage.size()
     }
 
-    /// Counts a block that the region has just granted, and returns a pointer to it.
     #[inline]
     pub(super) fn count_block(
         &mut self,

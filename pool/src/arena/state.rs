@@ -14,15 +14,13 @@ pub(super) struct State<S: Storage> {
     region_counters: RegionCounters,
     /// The largest total size so far of the regions that blocks share (`Division::Split`).
     max_split_bytes: usize,
-    /// Blocks allocated and freed under the lock, and by threads that have exited.
+    /// Counts of allocations and frees under the lock, and by threads that have exited.
     alloc_counters: AllocCounters,
     caches: Vec<CachePtr>,
     pool_dropped: bool,
     teardown_claimed: bool,
 }
 
-/// A registered cache.
-///
 /// # Invariants
 /// 1. The cache lives as long as it is in `State::caches`: its thread unregisters it before it frees it, unless the
 ///    cache was closed, and closing removes it from the list.
@@ -39,6 +37,7 @@ impl CachePtr {
     }
 }
 
+/// The maximum number of idle regions of one block each that a pool keeps.
 const MAX_IDLE: usize = 8;
 
 impl<S: Storage> State<S> {
@@ -93,7 +92,7 @@ impl<S: Storage> State<S> {
     /// Takes a block out of the first region that has one, so that the last regions become idle.
     #[inline]
     pub(super) fn take(&mut self, class: Class) -> Option<cache::BlockPtr> {
-        // No `flatten`: it would double the time.
+        // `flatten` would double the time.
         for slot in &mut self.slots {
             if let Some(entry) = slot
                 && let Some(taken) = entry.take(class, &mut self.region_counters)
@@ -104,7 +103,7 @@ impl<S: Storage> State<S> {
         None
     }
 
-    /// Allocates the smallest idle region of one block that holds `len` bytes and is at most twice as large.
+    /// Allocates the smallest idle region whose size is from `len` to twice `len`.
     pub(super) fn alloc_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
         let fits = |entry: &&mut RegionEntry<S>| {
             matches!(entry.division, Division::Whole { is_live: false })
@@ -144,7 +143,7 @@ impl<S: Storage> State<S> {
 
     /// Grows a live block in place, for a request of `len` bytes. Returns `None` if that is impossible.
     ///
-    /// The byte counters count a new request and a free, the block counters nothing.
+    /// Counts the bytes of a request and of a free, but no block.
     pub(super) fn grow(&mut self, location: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = location.class?;
         let entry = self.slots.get_mut(location.slot)?.as_mut()?;
@@ -187,25 +186,22 @@ impl<S: Storage> State<S> {
 
     pub(super) fn register(&mut self, cache: NonNull<ThreadCache>) {
         let cache = CachePtr(cache);
-        // A thread may register by freeing a block after the pool was dropped.
+        // A thread that frees a block of a dropped pool might register only then.
         if self.pool_dropped {
             cache.get().pool_dropped.raise();
         }
         self.caches.push(cache);
     }
 
-    /// Removes the cache of an exiting thread, and keeps its counts.
     pub(super) fn unregister(&mut self, cache: &ThreadCache) {
         self.caches.retain(|known| !core::ptr::eq(known.0.as_ptr(), cache));
         self.alloc_counters.add(&cache.counters());
     }
 
-    /// Closes the caches of all threads, and forgets them.
     pub(super) fn close_caches(&mut self) {
         self.caches.drain(..).for_each(|cache| cache.get().closed.raise());
     }
 
-    /// Makes all threads stop caching blocks of this pool.
     pub(super) fn mark_pool_dropped(&mut self) {
         self.pool_dropped = true;
         self.caches.iter().for_each(|cache| cache.get().pool_dropped.raise());
@@ -223,7 +219,6 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Returns the sums over all threads.
     pub(super) fn alloc_counters(&self) -> AllocCounters {
         let mut sum = self.alloc_counters;
         self.caches.iter().for_each(|cache| sum.add(&cache.get().counters()));
@@ -234,7 +229,6 @@ impl<S: Storage> State<S> {
         self.slots.iter().flatten().map(RegionEntry::size).sum()
     }
 
-    /// Returns the size of the largest split region, or 0.
     pub(super) fn largest_region(&self) -> usize {
         self.split_regions().map(RegionEntry::size).max().unwrap_or(0)
     }

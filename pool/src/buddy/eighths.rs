@@ -1,7 +1,7 @@
 //! Blocks of five, six or seven eighths of a power of two.
 //!
-//! Most are 3, 5, 6, 7, 10, … 56 adjacent children of a level. If the size is not a multiple of a child, as 5 KiB with
-//! children of 4 KiB, the block is cut from an *outer block* of the whole power, and freed in pieces:
+//! Most are 3, 5, 6, 7, 10, … 56 adjacent children of a level. If the size is not a multiple of a child, such as 5 KiB
+//! with children of 4 KiB, the block is cut from an *outer block* of the whole power, and freed in pieces:
 //!
 //! ```text
 //! 0               4       6   7   8 eighths of the outer block
@@ -15,7 +15,6 @@ use super::{BuddyMap, GroupId, Leaf, NotLive, Span};
 use crate::class::{Class, Order};
 
 impl Span {
-    /// Returns the span of blocks of a class, or `None` if they consist of several pieces.
     #[inline]
     pub(super) fn of_class(class: Class) -> Option<Span> {
         let (order, eighths) = (u32::from(class.outer_order().get()), class.eighths());
@@ -46,8 +45,6 @@ impl BuddyMap {
         Some(at)
     }
 
-    /// Frees a block of a class.
-    ///
     /// # Errors
     /// [`NotLive`] if no such block starts there; the pieces before the missing one are freed nevertheless.
     #[inline]
@@ -58,13 +55,12 @@ impl BuddyMap {
         }
     }
 
-    /// Turns a live block of class `from` into one of class `to` in place, if possible. Returns whether it did.
     pub(crate) fn grow(&mut self, at: Leaf, from: Class, to: Class) -> bool {
-        // The caller has exclusive access, so the block can be freed and then claimed again, with the memory after it.
+        // The map is exclusively borrowed, so no other block can take the memory between the free and the claim.
         if self.free_class(at, from).is_err() {
             return false;
         }
-        // Whole groups that are still open become one child of the level above only when they are closed.
+        // The claim might need a whole group that is still open as one child of the level above.
         self.merge_all();
         if self.claim_class(at, to) {
             return true;
@@ -74,7 +70,7 @@ impl BuddyMap {
         false
     }
 
-    /// Allocates the block at `at`. Returns false, and allocates nothing, if that is impossible.
+    /// Allocates the block at `at`, or returns false and allocates nothing.
     fn claim_class(&mut self, at: Leaf, class: Class) -> bool {
         if let Some(span) = Span::of_class(class) {
             return self.claim(at, span);
@@ -82,14 +78,14 @@ impl BuddyMap {
         let failed = pieces(at, class).find(|&(at, order)| !self.claim(at, Span::of(order)));
         if let Some((end, _)) = failed {
             for (at, order) in pieces(at, class).take_while(|&(at, _)| at < end) {
-                let given = self.free(at, order);
-                debug_assert_eq!(given, Ok(()));
+                let freed = self.free(at, order);
+                debug_assert_eq!(freed, Ok(()));
             }
         }
         failed.is_none()
     }
 
-    /// Allocates the run at `at`. Returns false if it is not all free, or cannot start there.
+    /// Allocates the run at `at`. Returns false if it is not all free, or no such run can start there.
     fn claim(&mut self, at: Leaf, span: Span) -> bool {
         let Span { level, count } = span;
         let fits = at.0.checked_add(span.leaves()).is_some_and(|end| end <= self.leaves);
@@ -128,7 +124,7 @@ impl BuddyMap {
         let middle = self.halve(at, outer);
         let last = self.halve(middle, half);
         // The pieces were just cut and are live, so freeing them succeeds.
-        let given = match keep {
+        let freed = match keep {
             5 => {
                 let rest = self.halve(middle, quarter);
                 self.free(rest, eighth).and_then(|()| self.free(last, quarter))
@@ -139,10 +135,9 @@ impl BuddyMap {
                 self.free(rest, eighth)
             }
         };
-        debug_assert_eq!(given, Ok(()));
+        debug_assert_eq!(freed, Ok(()));
     }
 
-    /// Splits a live block into two live halves. Returns the start of the second.
     fn halve(&mut self, at: Leaf, order: Order) -> Leaf {
         let Span { level, count } = Span::of(order);
         let child = at.0 >> (6 * level);

@@ -41,7 +41,7 @@ pub(super) struct RunList(pub(super) u8);
 impl RunList {
     /// All 64 children are free, but the group is still open.
     pub(super) const WHOLE: RunList = RunList(19);
-    /// Open, in no list: no child was free when the group was removed, and none was freed since.
+    /// Open, in no list: no child is free.
     pub(super) const FULL: RunList = RunList(20);
     /// Closed: one undivided child of the level above.
     pub(super) const CLOSED: RunList = RunList(21);
@@ -62,7 +62,7 @@ impl RunList {
         self.0 <= Self::WHOLE.0
     }
 
-    /// Returns the next list for a group of this list whose longest free run turned out to be shorter.
+    /// Returns the list for a group that has no run of this list's length; its longest run has the length `longest`.
     pub(super) fn next_lower(self, longest: u32) -> RunList {
         match self.0.checked_sub(1) {
             Some(below) if longest > 0 => RunList(below).min(RunList::of(longest)),

@@ -35,8 +35,8 @@ impl Level {
         groups.try_reserve_exact(count).ok()?;
         groups.resize(count, closed);
         let mut level = Level { groups: groups.into_boxed_slice(), is_lowest: number == 0, ..Level::empty() };
-        // At the end of the region, a group has fewer than 64 whole children. It stays split for ever, and its partial
-        // or missing children are marked as split.
+        // At the end of the region, a group can have fewer than 64 whole children. It stays open forever, and its
+        // partial or missing children are marked as split.
         let last = count as u64 - 1;
         let whole = children - last * 64;
         if is_top || whole < 64 {
@@ -57,7 +57,7 @@ impl Level {
         self.groups[group.index()].list != RunList::CLOSED
     }
 
-    /// Returns whether a block of exactly `count` children, or a split child if that is 1, starts at `child`.
+    /// Returns whether a live block of exactly `count` children (or, if that is 1, a split child) starts at `child`.
     #[inline]
     pub(super) fn is_live(&self, child: u64, count: u32) -> bool {
         let (group, bit) = locate(child);
@@ -120,7 +120,7 @@ impl Level {
         None
     }
 
-    /// Returns where blocks of `count` children may start. Leaves: at multiples of the largest power of two ≤ `count`.
+    /// Returns where blocks of `count` children may start: leaves at multiples of the largest power of two ≤ `count`.
     #[inline]
     fn valid_starts(&self, count: u32) -> Word {
         const EACH: [Word; 6] = {
@@ -135,7 +135,6 @@ impl Level {
         if self.is_lowest { EACH[count.ilog2() as usize] } else { Word::ALL }
     }
 
-    /// Splits a closed group and allocates its first `count` children.
     pub(super) fn open(&mut self, id: GroupId, count: u32) -> u64 {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL.without(Word::run(0, count));
@@ -183,7 +182,7 @@ impl Level {
         group.starts = group.starts.with(Word::run(bit, 1));
     }
 
-    /// Frees `count` children. If the whole group is free then, it leaves its list; the caller keeps or closes it.
+    /// Frees `count` children. If the group is free then, unlinks it; the caller must call `set_whole` or `close`.
     #[inline]
     pub(super) fn free_run(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);
@@ -201,7 +200,7 @@ impl Level {
         FreeOutcome::InRun(part)
     }
 
-    /// Keeps a whole group open, unless this level has one already. Returns whether it did.
+    /// Keeps a whole group open, or returns false if this level has one already.
     pub(super) fn set_whole(&mut self, id: GroupId) -> bool {
         let is_first = self.whole().is_none();
         if is_first {
@@ -216,7 +215,6 @@ impl Level {
         Some(id)
     }
 
-    /// Returns the open whole group, if there is one.
     pub(super) fn whole(&self) -> Option<GroupId> {
         let id = self.heads[usize::from(RunList::WHOLE.0)];
         (id != GroupId::NONE).then_some(id)
@@ -240,7 +238,6 @@ impl Level {
         }
     }
 
-    /// Removes an open group from its list, if it is in one.
     #[inline]
     fn unlink(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];

@@ -16,7 +16,6 @@ use crate::class::Order;
 use group::{GroupId, RunList};
 use level::{FreeOutcome, Level};
 
-/// The number of levels of the largest map with 64-bit addresses.
 const LEVELS: usize = 7;
 
 /// The distance of a block from the start of its region, in leaves.
@@ -29,7 +28,6 @@ impl fmt::Debug for Leaf {
     }
 }
 
-/// A failed free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotLive {
     pub(crate) at: Leaf,
@@ -53,13 +51,13 @@ pub(crate) struct BuddyMap {
 }
 
 impl BuddyMap {
-    /// The value of `max_list_index` when it is unknown.
     const UNKNOWN: u8 = u8::MAX;
 
     /// The maximum number of leaves: 8 TiB, or 1 GiB with 32-bit addresses.
     pub(crate) const MAX_LEAVES: u64 = 1 << if usize::BITS == 64 { 37 } else { 24 };
 
-    /// Returns `None` if `leaves` is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if memory is exhausted.
+    /// Returns a map of free leaves, or `None` if `leaves` is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or memory is
+    /// exhausted.
     pub(crate) fn new(leaves: u64) -> Option<BuddyMap> {
         if leaves == 0 || leaves > Self::MAX_LEAVES {
             return None;
@@ -81,7 +79,6 @@ impl BuddyMap {
         })
     }
 
-    /// Sets whether every free merges as far as possible.
     pub(crate) fn with_eager_merge(self, eager_merge: bool) -> BuddyMap {
         BuddyMap { eager_merge, ..self }
     }
@@ -126,7 +123,6 @@ impl BuddyMap {
         Some(Leaf(child << (6 * span.level)))
     }
 
-    /// Allocates children by splitting a larger block.
     fn split(&mut self, span: Span) -> Option<u64> {
         let Span { level, count } = span;
         let mut above = level;
@@ -152,8 +148,6 @@ impl BuddyMap {
         self.levels[span.level].take(span.count).or_else(|| self.split(span))
     }
 
-    /// Frees a block.
-    ///
     /// # Errors
     /// [`NotLive`] if no live block starts there with exactly that order.
     #[inline]
@@ -182,7 +176,7 @@ impl BuddyMap {
     /// Frees children of a level, and merges them with free neighbours.
     #[inline]
     fn free_children(&mut self, mut level: usize, mut child: u64, mut count: u32) {
-        // The top group has fewer than 64 children, so it never becomes whole, and this ends.
+        // Ends at the top at the latest: its group has fewer than 64 children, so it never becomes whole.
         loop {
             match self.levels[level].free_run(child, count) {
                 FreeOutcome::InRun(list) => {
@@ -209,7 +203,6 @@ impl BuddyMap {
         self.merge_below(self.top);
     }
 
-    /// Merges the open whole groups on levels below `number`. Returns whether there were any.
     fn merge_below(&mut self, number: usize) -> bool {
         let mut merged = false;
         for below in 0..number {
@@ -228,7 +221,7 @@ impl BuddyMap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Span {
     level: usize,
-    /// The number of children, 1 to 63.
+    /// The number of children, 1 to 56.
     count: u32,
 }
 

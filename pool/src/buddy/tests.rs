@@ -1,7 +1,6 @@
 use super::word::Word;
 use super::*;
 
-/// A simple reference for the map: one entry per leaf.
 struct Oracle {
     taken: Vec<bool>,
 }
@@ -11,7 +10,7 @@ impl Oracle {
         Oracle { taken: vec![false; leaves as usize] }
     }
 
-    /// Returns whether a run of children in one group is free. The map must find a run if and only if there is one.
+    /// Returns whether a run of free children in one group holds a block of this order.
     fn has_room(&self, order: Order) -> bool {
         let Span { level, count } = Span::of(order);
         let (child, count) = (1 << (6 * level), count as usize);
@@ -83,14 +82,14 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
 }
 
 #[test]
-fn agrees_with_the_oracle() {
+fn map_agrees_with_the_oracle() {
     for (seed, leaves) in (1..).zip([1, 2, 3, 63, 64, 65, 100, 4095, 4096, 4097, 4160, 8192, 16384, 12345]) {
         walk(leaves, 4000, seed);
     }
 }
 
 #[test]
-fn agrees_with_the_oracle_on_four_levels() {
+fn map_agrees_with_the_oracle_on_four_levels() {
     walk(1 << 18, 1500, 99);
     walk((1 << 18) + (1 << 12) + 64 + 1, 1500, 100);
 }
@@ -117,7 +116,7 @@ fn only_live_blocks_can_be_freed() {
 }
 
 #[test]
-fn unmappable_sizes_are_rejected() {
+fn zero_or_too_many_leaves_are_rejected() {
     assert!(BuddyMap::new(0).is_none());
     assert!(BuddyMap::new(BuddyMap::MAX_LEAVES + 1).is_none());
 }

@@ -1,4 +1,4 @@
-//! The 64 adjacent children of a group as the bits of a word, and searches for runs of set bits.
+//! One bit for each of the 64 children of a group, and searches for runs of set bits.
 
 use core::fmt;
 
@@ -9,12 +9,12 @@ impl Word {
     pub(super) const NONE: Word = Word(0);
     pub(super) const ALL: Word = Word(u64::MAX);
 
-    /// Returns the word whose first `count` bits are set; `count` is 0 to 63.
+    /// The first `count` bits, 0 to 63.
     pub(super) const fn first(count: u32) -> Word {
         Word((1 << count) - 1)
     }
 
-    /// Returns the word whose `count` bits from bit `at` on are set; `count` is 1 to 63.
+    /// `count` bits, 1 to 63, from bit `at` on.
     #[inline]
     pub(super) const fn run(at: u32, count: u32) -> Word {
         Word(((1 << count) - 1) << at)
@@ -35,7 +35,6 @@ impl Word {
         (bits != 0).then(|| bits.trailing_zeros())
     }
 
-    /// Returns the length of the longest run of set bits.
     pub(super) fn longest_run(self) -> u32 {
         let mut runs = [self.0; 6];
         for step in 1..6 {
@@ -45,7 +44,7 @@ impl Word {
         if self == Word::ALL {
             return 64;
         }
-        // Runs of `len` bits start at `starts`. Tests whether a run of 2^step follows.
+        // Runs of `len` bits start at `starts`. Extends them by 2^step bits, if one of them continues that far.
         let (mut starts, mut len) = (u64::MAX, 0);
         for step in (0..6).rev() {
             let longer = starts & (runs[step] >> len);
@@ -101,7 +100,6 @@ impl fmt::Debug for Word {
 mod tests {
     use super::*;
 
-    /// The definition: tests each position.
     fn find(word: u64, count: u32) -> Option<u32> {
         let mask = if count == 64 { u64::MAX } else { (1 << count) - 1 };
         (0..=64 - count).find(|at| word >> at & mask == mask)

@@ -1,4 +1,4 @@
-/// Counts of one thread, or of the operations under the pool's lock; the live blocks follow from the sum of all.
+/// Counts of one thread, or of the operations under the pool's lock. Only the sum of all gives the live blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,
@@ -6,7 +6,7 @@ pub(crate) struct AllocCounters {
     pub(crate) requested_bytes: u64,
     pub(crate) granted_bytes: u64,
     pub(crate) freed_bytes: u64,
-    /// Allocations from a magazine that had a block.
+    /// As `PoolStats::hits`.
     pub(crate) hits: u64,
 }
 

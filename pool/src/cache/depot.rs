@@ -26,7 +26,7 @@ impl Depot {
         Depot { bins, budget: ByteBudget::new(bytes as u64), capacity: bytes }
     }
 
-    /// Moves blocks into an empty magazine. Returns how many.
+    /// Moves blocks into a magazine, up to its free slots. Returns how many.
     pub(crate) fn refill(&self, cache: &ThreadCache, class: Class) -> usize {
         let wanted = cache.free_slots(class);
         let Some(bin) = self.bins.get(class.index()) else { return 0 };
@@ -58,7 +58,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Moves up to `count` blocks out of a magazine. Returns how many fit here.
+    /// Moves up to `count` blocks out of a magazine, as far as they fit here. Returns how many.
     pub(crate) fn store(&self, cache: &ThreadCache, class: Class, count: usize) -> usize {
         let max_blocks = self.max_blocks(class);
         let Some(bin) = self.bins.get(class.index()).filter(|_| count > 0) else { return 0 };
@@ -83,16 +83,13 @@ impl Depot {
         moved as usize
     }
 
-    /// Returns the capacity of the bin of `class`: 0 or at least 2.
     fn max_blocks(&self, class: Class) -> usize {
         let max_blocks = (self.capacity / class.bytes()).min(Self::MAX_BLOCKS);
         if max_blocks < 2 { 0 } else { max_blocks }
     }
 
-    /// Makes room for `count` blocks of `class` if the byte budget is the limit. Removes and returns blocks of another
-    /// class, the one with the most bytes here among those that no thread has requested since the last call.
-    ///
-    /// The second of two calls in quick succession may remove a class that is in use; that costs one batch.
+    /// Makes room for `count` blocks of `class` in the byte budget. Removes and returns blocks of another class: the
+    /// one with the most bytes here among those that no thread has requested since the last call.
     pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<BlockPtr> {
         let count =
             count.min(self.max_blocks(class).saturating_sub(self.bins[class.index()].lock().blocks.len()));

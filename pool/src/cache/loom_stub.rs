@@ -1,4 +1,4 @@
-//! Replaces `thread_table` in loom models, without caches: it uses std's `thread_local!`, which loom does not model.
+//! Replaces `thread_table` in loom models, without caches. Loom does not model std's `thread_local!`.
 
 use core::ptr::NonNull;
 

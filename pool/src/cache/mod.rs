@@ -8,9 +8,9 @@ use crate::class::Class;
 
 mod counters;
 mod depot;
-#[allow(unsafe_code, reason = "a number in the address of a region")]
+#[allow(unsafe_code, reason = "adds the index of a class to the address of a region")]
 mod region_tag;
-#[allow(unsafe_code, reason = "slots by pointer: a bounds check takes a tenth of the time")]
+#[allow(unsafe_code, reason = "slots by pointer, without bounds checks")]
 mod stack;
 mod thread_cache;
 #[cfg_attr(loom, path = "loom_stub.rs")]
@@ -25,7 +25,7 @@ pub(crate) use thread_table::{
     Teardown, UNCACHED, attach_thread, new_id, teardown, with_cache, with_last_cache, with_table_cache,
 };
 
-/// The number of cached classes, 64 B to 8 MiB, including unused indices among them.
+/// The number of class indices from 64 B to 8 MiB, including the unused ones.
 #[cfg(not(loom))]
 pub(crate) const CLASSES: usize = 69;
 #[cfg(loom)]

@@ -32,7 +32,6 @@ impl RegionTag {
         self.0.addr().get() % Self::ALIGN
     }
 
-    /// Returns the class of the block, or `None` if it is a whole region.
     #[inline]
     pub(crate) fn class(self) -> Option<Class> {
         let index = self.index();

@@ -7,8 +7,8 @@ use crate::sync::OwnerCounter;
 
 /// The free blocks of one class.
 ///
-/// The length is not stored but computed: `net_refills + frees - allocs`. So `pop` writes one number, and `push` writes
-/// another. If both wrote the same number, each would wait until the store of the other had left the store buffer.
+/// The length is computed: `net_refills + frees - allocs`. With a stored length, `pop` and `push` would each wait for
+/// the number that the other has just stored; here each increments its own counter.
 ///
 /// # Invariants
 /// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long as the stack.
@@ -24,6 +24,7 @@ pub(super) struct Stack {
     pub(super) bytes: usize,
     pub(super) slots: NonNull<Slots>,
     pub(super) max_capacity: u64,
+    /// The value of `allocs` at the last call of `ThreadCache::excess`.
     pub(super) allocs_when_full: Cell<u64>,
 }
 

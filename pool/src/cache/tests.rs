@@ -220,7 +220,6 @@ mod models {
         });
     }
 
-    /// A cache that a pool and a thread share.
     struct SharedCache(ThreadCache);
     // SAFETY: as in a pool, other threads only read counters and raise flags.
     unsafe impl Send for SharedCache {}

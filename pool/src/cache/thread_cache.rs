@@ -8,8 +8,10 @@ use crate::sync::{ByteBudget, Flag, OwnerCounter};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// The maximum bytes that a thread caches in small blocks, and in large ones without those of the shared budget.
+    /// The maximum number of bytes that a thread caches in small blocks, and again in large ones, which can also use
+    /// the shared budget.
     pub(crate) per_thread: usize,
+    /// The size of the largest cached block.
     pub(crate) max_block: usize,
 }
 
@@ -17,7 +19,7 @@ impl Budget {
     pub(super) const MAX_BLOCKS: usize = 64;
     /// The maximum number of bytes in one magazine, unless a single block has more.
     const MAX_BYTES: usize = 4 << 20;
-    /// Blocks above this size are *large*: each thread has a second budget for them, and all threads share a third.
+    /// Blocks above this size are *large*: each thread has a second budget for them, and all threads share another one.
     const MAX_SMALL: usize = 512 << 10;
 
     pub(crate) fn is_large(bytes: usize) -> bool {
@@ -46,20 +48,18 @@ const FIRST_LARGE: usize = CLASSES;
 /// The owning thread pushes and pops without a lock; other threads only read counters and raise flags.
 pub(crate) struct ThreadCache {
     stacks: [Stack; CLASSES],
-    /// Owns the slots that the stacks point to. Not a `Box`: moving one invalidates existing pointers.
+    /// Owns the slots that the stacks point to. Not a `Box`: moving a box invalidates pointers to its content.
     #[expect(dead_code, reason = "reached through the stacks")]
     slots: Vec<Slots>,
     requested_bytes: OwnerCounter,
     /// Allocations of a fetched block, or of a larger cached one after the fetch of a small block failed.
     misses: OwnerCounter,
-    /// The remaining bytes of the two budgets: for small blocks, and for large ones.
+    /// In bytes, for small blocks and for large ones.
     budget_left: [Cell<usize>; 2],
     /// Bytes for large blocks taken from the budget that all threads share.
     borrowed: Cell<usize>,
-    /// Counts calls of `should_rebalance`.
-    pressure: Cell<u32>,
-    /// Counts calls of `should_refetch`.
-    mismatched: Cell<u32>,
+    rebalance_calls: Cell<u32>,
+    refetch_calls: Cell<u32>,
     /// The allocations and frees of each class at the last call of `victim` that examined the class.
     used_at_scan: Box<[Cell<u64>]>,
     /// The pool is dropped: cache no more blocks.
@@ -70,7 +70,7 @@ pub(crate) struct ThreadCache {
 
 impl ThreadCache {
     pub(crate) fn new(budget: Budget) -> ThreadCache {
-        // The slots are not written, so memory is used only for the classes in use.
+        // The slots are not written, so pages of unused classes take no memory.
         let mut slots = Vec::with_capacity(CLASSES);
         let places = slots.spare_capacity_mut();
         let stacks = core::array::from_fn(|index| {
@@ -93,8 +93,8 @@ impl ThreadCache {
             misses: OwnerCounter::new(),
             budget_left: [Cell::new(budget.per_thread), Cell::new(budget.per_thread)],
             borrowed: Cell::new(0),
-            pressure: Cell::new(0),
-            mismatched: Cell::new(0),
+            rebalance_calls: Cell::new(0),
+            refetch_calls: Cell::new(0),
             used_at_scan: (0..CLASSES).map(|_| Cell::new(0)).collect(),
             pool_dropped: Flag::new(),
             closed: Flag::new(),
@@ -129,8 +129,6 @@ impl ThreadCache {
     }
 
     /// Returns the smallest class with a cached block, from `class` to one that is at most 50 % larger.
-    ///
-    /// The difference is wasted as long as the block lives, but splitting a block off a region would cost more.
     pub(crate) fn nearest_class(&self, class: Class) -> Option<Class> {
         let index = class.index();
         let has = |at: usize| u32::from(self.stacks.get(at).is_some_and(|stack| stack.len() > 0));
@@ -139,7 +137,7 @@ impl ThreadCache {
         (found != 0).then(|| Class::from_index((index + found.trailing_zeros() as usize) as u8))
     }
 
-    /// Returns how many blocks of a full magazine to move: half, or all if none was requested since the last call.
+    /// Returns how many blocks of a full magazine to move: half, or all if no block was allocated since the last call.
     pub(crate) fn excess(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         let allocs = stack.allocs.get_own();
@@ -148,6 +146,7 @@ impl ThreadCache {
         if is_used { len.div_ceil(2) } else { len }
     }
 
+    /// Returns how many blocks to fetch from a region: half the capacity, or fewer if there is less room.
     pub(crate) fn batch_size(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         stack.capacity.get().div_ceil(2).min(stack.capacity.get() - stack.len()) as usize
@@ -157,7 +156,7 @@ impl ThreadCache {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.capacity.get() - stack.len()) as usize)
     }
 
-    /// Counts a block that goes from the depot or a region straight to the user.
+    /// Counts a block that goes straight to the user. Returns false if the class is not cached.
     pub(crate) fn count_direct(&self, block: BlockPtr, requested: usize) -> bool {
         let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
         stack.net_refills.set(stack.net_refills.get().wrapping_add(1));
@@ -184,8 +183,7 @@ impl ThreadCache {
 
     /// Doubles the capacity of a magazine, or raises it as far as the budget allows. Returns whether it has grown.
     ///
-    /// Magazines start with no capacity, and double when they overflow or an allocation finds them empty. So budget
-    /// goes only to classes in use. For large blocks the thread also takes from the budget that all threads share.
+    /// For large blocks the thread also takes from `large`, the budget that all threads share.
     pub(crate) fn grow(&self, class: Class, large: &ByteBudget) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let capacity = stack.capacity.get();
@@ -204,34 +202,29 @@ impl ThreadCache {
         more > 0
     }
 
-    /// Returns whether the magazine of a class is below its largest capacity, whatever the budget.
     pub(crate) fn may_grow(&self, class: Class) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| stack.capacity.get() < stack.max_capacity)
     }
 
-    /// Returns true on every 64th call for magazines that cannot grow; then the caller takes budget of another class.
-    ///
-    /// With random sizes, doing so every time would be useless: cached blocks of all classes are worth the same.
+    /// Returns true on every 64th call; then the caller takes budget of another class for a magazine that cannot grow.
     pub(crate) fn should_rebalance(&self) -> bool {
-        let pressure = self.pressure.get().wrapping_add(1);
-        self.pressure.set(pressure);
-        pressure.is_multiple_of(64)
+        let calls = self.rebalance_calls.get().wrapping_add(1);
+        self.rebalance_calls.set(calls);
+        calls.is_multiple_of(64)
     }
 
-    /// Returns true on every 64th call, before a larger block is used; then the caller fetches a block instead.
-    ///
-    /// Otherwise a thread that uses one size would reuse the blocks of another forever, each time on the slow path.
+    /// Returns true on every 64th call; then the caller does not use a larger block, but fetches one of the right size.
     pub(crate) fn should_refetch(&self) -> bool {
-        let mismatched = self.mismatched.get().wrapping_add(1);
-        self.mismatched.set(mismatched);
-        mismatched.is_multiple_of(64)
+        let calls = self.refetch_calls.get().wrapping_add(1);
+        self.refetch_calls.set(calls);
+        calls.is_multiple_of(64)
     }
 
     /// Returns the class from which to take budget for `class`, if any.
     ///
-    /// Candidates share the budget of `class`; small ones must free enough for one of its blocks. Classes that were not
-    /// used since the last call come first, then those with the largest part of the budget. A class in use is taken
-    /// only if it has at least the part of `class`.
+    /// Candidates have the same budget as `class`, of small or of large blocks. A small class must free enough for one
+    /// block of `class`. Classes that were not used since the last call come first, then those with the largest part of
+    /// the budget. A class in use is taken only if its part is at least that of `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.capacity.get() == stack.max_capacity {
@@ -245,7 +238,7 @@ impl ThreadCache {
             let other = &self.stacks[index];
             let used = other.allocs.get_own() + other.frees.get_own();
             let is_idle = self.used_at_scan[index].replace(used) == used && other.capacity.get() > 0;
-            // Without this, tiny classes would be emptied again and again for less than one block of `class`.
+            // Otherwise, tiny classes would be emptied again and again for less than one block of `class`.
             let helps = is_large || self.budget_left[0].get() + reserved(other) >= stack.bytes;
             if helps && (is_idle, reserved(other)) > best.0 {
                 best = ((is_idle, reserved(other)), Some(index));
@@ -275,7 +268,7 @@ impl ThreadCache {
 
     /// Returns the counts of this thread, which may be slightly old for another thread.
     ///
-    /// Frees are read first: a block that is allocated and freed meanwhile counts as live, not as freed only.
+    /// Frees are read first: a block that this thread allocates and frees meanwhile never counts as freed only.
     pub(crate) fn counters(&self) -> AllocCounters {
         let mut sum = AllocCounters::default();
         for stack in &self.stacks {

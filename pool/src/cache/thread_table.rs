@@ -18,11 +18,9 @@ type CacheRef = (u64, NonNull<ThreadCache>);
 
 /// The caches of a thread by pool id. It has no destructor.
 struct CacheTable {
-    /// The cache used last. Its address is constant, so the CPU can use it speculatively while the id of a block's pool
-    /// is being loaded; the ids are compared afterwards.
+    /// The cache used last. The CPU can use it speculatively while the id of a block's pool is being loaded.
     last: Cell<CacheRef>,
     slots: [Cell<CacheRef>; TABLE_SLOTS],
-    /// The thread is exiting and caches no more blocks.
     exiting: Cell<bool>,
 }
 
@@ -56,7 +54,7 @@ impl CacheTable {
     }
 }
 
-/// Returns the cached blocks of an exiting thread to one pool.
+/// Returns the blocks in the cache of an exiting thread to the pool, and the pool to the caller if it must be freed.
 ///
 /// # Safety
 /// Called once, before the cache is closed, by the thread that owns it and holds the `Teardown`.
@@ -75,7 +73,7 @@ struct OwnedCache {
     detach_thread: DetachThread,
 }
 
-/// All caches of a thread. The destructor, at thread exit, returns their blocks.
+/// All caches of a thread. The destructor, at thread exit, returns their blocks to the pools.
 struct Owner(RefCell<Vec<OwnedCache>>);
 
 thread_local! {
@@ -110,13 +108,12 @@ pub(crate) fn teardown() -> Teardown {
 pub(crate) fn with_last_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE.with(|table| {
         let (last, cache) = table.last.get();
-        // SAFETY: the caches in the table are owned by this thread's `OWNER`, which clears the table before it frees
-        // them.
+        // SAFETY: this thread's `OWNER` owns the caches in the table, and clears the table before it frees any.
         (last == id).then(|| action(unsafe { cache.as_ref() }))
     })
 }
 
-/// Calls `action` with the calling thread's cache for the pool `id`, if it is in the table but was not used last.
+/// As `with_last_cache`, if it is in the table but was not used last.
 #[inline]
 pub(crate) fn with_table_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE
@@ -124,7 +121,7 @@ pub(crate) fn with_table_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> 
         .flatten()
 }
 
-/// Calls `action` with the calling thread's cache for the pool `id`, if it is in the table.
+/// As `with_last_cache`, if it is in the table.
 #[inline]
 pub(crate) fn with_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     let is_at_hand = TABLE.with(|table| table.last.get().0 == id || table.make_last(id));

@@ -9,8 +9,7 @@ use super::{MAX_BLOCK, MIN_BLOCK, Order};
 /// So above 256 bytes, a block is at most a quarter larger than the request, and 9 % on average over logarithmic sizes.
 ///
 /// The number is the position in the sequence 64, 80, 96, 112, 128, 160, … with four sizes per power of two. Below 256,
-/// only the powers of two are classes, so six numbers are unused. In exchange, one formula without a branch maps a size
-/// to the number, and another maps it back.
+/// only the powers of two are classes, so six numbers are unused. This keeps the formulas free of branches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u8);
 
@@ -22,7 +21,7 @@ impl Class {
     /// The bits of 1.0 that hold the exponent and the quarter.
     const QUARTER_OF_ONE: u32 = 1f32.to_bits() >> 21;
 
-    /// Returns the smallest class that holds `len` bytes, if one does.
+    /// Returns the smallest class that holds `len` bytes, or `None` above `MAX_BLOCK`.
     #[inline]
     pub(crate) const fn for_len(len: usize) -> Option<Class> {
         if len > MAX_BLOCK {
@@ -35,12 +34,11 @@ impl Class {
         Some(Class(((quarter | Self::coarse_mask(len)) - Self::FIRST_QUARTER) as u8))
     }
 
-    /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB.
-    /// Otherwise returns a larger index, so a lookup in a list of those classes needs no check before.
+    /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is from 1 byte to 8
+    /// MiB. Otherwise returns a larger index, with which a lookup in a list of these classes fails.
     ///
-    /// It takes half as many instructions as `for_len`. The leading bits of a float hold the logarithm and the quarter;
-    /// its last bits may be rounded. A value that is not positive has the sign bit set, so its index is larger than all
-    /// others.
+    /// The leading bits of a float hold the logarithm and the quarter; rounding changes only its last bits. If `len` is
+    /// 0 or above `isize::MAX`, `last` is negative: the sign bit makes the index larger than all others.
     #[inline]
     pub(crate) const fn index_for_len(len: usize) -> usize {
         let last = (len.wrapping_sub(1) | (MIN_BLOCK - 1)) as isize;
@@ -48,14 +46,14 @@ impl Class {
         ((quarter | Self::coarse_mask(len)) - (Self::QUARTER_OF_ONE + Self::FIRST_QUARTER)) as usize
     }
 
-    /// Returns 3 for sizes up to `FINE_ABOVE`, which selects the last quarter of each power, and 0 above. The result is
-    /// arbitrary for sizes above any address space.
+    /// Returns 3 for sizes up to `FINE_ABOVE`, which selects the last quarter of each power, and 0 above. Sizes of a
+    /// quarter of the address range or more have other results.
     #[inline]
     const fn coarse_mask(len: usize) -> u32 {
         (len.wrapping_sub(Self::FINE_ABOVE + 1) >> (usize::BITS - 2)) as u32
     }
 
-    /// Returns the smallest class that holds `len` bytes and is a power of two, if there is one.
+    /// Returns the smallest class that holds `len` bytes and is a power of two, or `None` above `MAX_BLOCK`.
     #[inline]
     pub(crate) const fn power_of_two_for_len(len: usize) -> Option<Class> {
         if len > MAX_BLOCK {
@@ -93,8 +91,8 @@ impl Class {
         Order::of_block(8 << ((self.0 as u32 + Self::FIRST_QUARTER) / 4 - 2))
     }
 
-    /// Returns the size in eighths of the outer block, 5 to 8.
     #[inline]
+    /// 5 to 8, of the outer block.
     pub(crate) const fn eighths(self) -> u32 {
         5 + ((self.0 as u32 + Self::FIRST_QUARTER) & 3)
     }

@@ -10,9 +10,9 @@ use crate::RegionKey;
 
 /// Memory in a named file, which can be larger than the main memory. Other processes find it by its name.
 ///
-/// The file has the header of a [`SharedStorage`](crate::SharedStorage) segment. The header is written last, so an
-/// unfinished file is never mistaken for a finished one. Nothing is faulted in. The file stays when the value is
-/// dropped, and can be removed at any time: mappings stay valid. Available on Linux and macOS.
+/// The file has the header of a [`SharedStorage`](crate::SharedStorage) segment, which is written last, so an
+/// unfinished file is not mistaken for a finished one. Nothing is faulted in. The file stays when the value is dropped,
+/// and can be removed at any time: mappings stay valid. Available on Linux and macOS.
 ///
 /// The functions are unsafe because a file is not sealed: if it is truncated, an access beyond its end raises SIGBUS.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl FileStorage {
         SegmentView::map(fd, size, epoch, false)
     }
 
-    /// Returns a number that differs for each segment created on this host.
+    /// As [`SegmentView::epoch`].
     pub fn epoch(&self) -> u64 {
         self.view.epoch()
     }

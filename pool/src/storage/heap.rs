@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use super::{Backing, Storage, StorageError, sys, whole_pages};
 use crate::class::MAX_ALIGN;
 
-/// Memory from the global allocator, aligned to 4096 bytes, not zeroed, faulted in as it is touched.
+/// Memory from the global allocator, aligned to 4096 bytes and not zeroed.
 ///
 /// ```
 /// use mpj_pool::{Heap, Storage};

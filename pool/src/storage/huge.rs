@@ -6,10 +6,10 @@ use super::{Backing, Pages, Storage, StorageError, sys, whole_pages};
 
 const HUGE: usize = 2 << 20;
 
-/// Memory in huge pages of 2 MiB from the reserve of Linux (`vm.nr_hugepages`), or [`Pages`] if that is too small.
+/// Memory in huge pages of 2 MiB from the reserve of Linux (`vm.nr_hugepages`), or [`Pages`] if that fails.
 ///
 /// Compared with 4 KiB pages, a TLB entry covers 512 times as much, and a device needs 1/512 of the entries.
-/// [`backing`](Storage::backing) returns which of the two it is:
+/// [`backing`](Storage::backing) returns the kind:
 ///
 /// ```
 /// use mpj_pool::{Backing, Huge, Storage};
@@ -34,7 +34,7 @@ enum Inner {
 }
 
 impl Huge {
-    /// Maps `len` bytes, rounded up to huge pages, and faults them in. Without enough of them, uses [`Pages::create`].
+    /// Maps `len` bytes, rounded up to huge pages, and faults them in. If that fails, calls [`Pages::create`].
     ///
     /// # Errors
     /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.

@@ -117,7 +117,7 @@ unsafe impl Storage for Box<dyn Storage> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The size exceeds the maximum, or is too small for a pool.
+    /// The size is unsuitable, a source returned less than requested, or the map of the region cannot be allocated.
     Size {
         /// The bytes requested.
         asked: usize,
@@ -135,7 +135,7 @@ pub enum StorageError {
     },
     /// A system call or the allocator failed.
     Refused {
-        /// The bytes requested, or 0 if the call has no size.
+        /// The bytes requested, or 0 if an existing segment or file was to be attached.
         asked: usize,
         /// The call that failed.
         call: &'static str,
@@ -149,7 +149,7 @@ pub enum StorageError {
         /// The seals found.
         found: u32,
     },
-    /// The file is too short for a header and memory, or its header has an unexpected length.
+    /// The file is too short, its header was written or read only in part, or the header has a wrong length field.
     Short {
         /// The required number of bytes.
         needed: u64,
@@ -177,7 +177,7 @@ pub enum StorageError {
         /// The version found.
         found: u32,
     },
-    /// The header and the file disagree about the size.
+    /// The header and the file disagree about the size, or the size exceeds the address space.
     Length {
         /// The size in the header.
         header: u64,
@@ -203,7 +203,7 @@ impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use StorageError::*;
         match *self {
-            Size { asked, most } => write!(f, "storage of {asked} bytes exceeds the maximum of {most}"),
+            Size { asked, most } => write!(f, "unsuitable storage size of {asked} bytes (maximum: {most})"),
             Range { offset, len, size } => {
                 write!(f, "{len} bytes at offset {offset} exceed the segment of {size} bytes")
             }
@@ -213,7 +213,7 @@ impl fmt::Display for StorageError {
             Unsealed { needed, found } => {
                 write!(f, "segment is not sealed: found seals {found:#x}, expected {needed:#x}")
             }
-            Short { needed, found } => write!(f, "segment has {found} bytes, expected at least {needed}"),
+            Short { needed, found } => write!(f, "segment or its header has {found} bytes, needed {needed}"),
             Magic { found } => write!(f, "not a segment: the file starts with {found:#018x}"),
             Unfinished => write!(f, "segment has no header yet"),
             Owner { needed, found } => write!(f, "segment belongs to user {found}, expected {needed}"),

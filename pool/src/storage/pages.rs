@@ -9,10 +9,9 @@ const HUGE: usize = 2 << 20;
 
 /// A private anonymous mapping, aligned to 2 MiB and advised to use huge pages.
 ///
-/// The first 4 MiB are faulted in when [`create`](Pages::create) returns. A short-lived thread faults in the rest of a
-/// larger mapping, 2 MiB at a time from its start, where a pool allocates first. Pages that are accessed earlier, or
-/// for which no thread could be started, are faulted in at the first access. This holds from Linux 5.14 on. Before, and
-/// on other systems, where pages have the ordinary size, the rest is faulted in at the first access.
+/// The first 4 MiB are faulted in when [`create`](Pages::create) returns. From Linux 5.14 on, a short-lived thread
+/// faults in the rest, 2 MiB at a time from the start, where a pool allocates first. All other pages are faulted in at
+/// the first access. Other systems use ordinary pages.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};
@@ -33,10 +32,9 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The number of bytes that `create` faults in itself.
     const EAGER_BYTES: usize = 2 * HUGE;
 
-    /// Maps `len` bytes, rounded up to whole pages, and faults in the first 4 MiB.
+    /// Maps `len` bytes, rounded up to whole ordinary pages, and faults in the first 4 MiB.
     ///
     /// # Errors
     /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.
@@ -74,7 +72,6 @@ fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
             }
         }
     };
-    // Without the thread, pages are faulted in at their first access.
     drop(std::thread::Builder::new().name("mpj-pool-pages".to_owned()).spawn(work));
 }
 

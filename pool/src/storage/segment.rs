@@ -73,7 +73,7 @@ impl SegmentView {
         if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
     }
 
-    /// Returns a number that differs for each segment created on this host.
+    /// Returns the segment's number. Two segments of one host are very unlikely to have the same.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -108,9 +108,8 @@ impl SegmentView {
         self.ptr_at(offset, len).map(|_| ()).ok_or(outside)
     }
 
-    /// Allocates memory for `len` bytes at `offset` of an [unbacked](crate::SharedStorage::create_unbacked) segment.
-    /// Bytes that are backed already keep their content. The memory comes from the NUMA node of the calling thread,
-    /// unless the process has another policy.
+    /// Allocates memory for `len` bytes at `offset` of an [unbacked](crate::SharedStorage::create_unbacked) segment, on
+    /// the NUMA node of the calling thread by default. Bytes that have memory already keep it and their content.
     ///
     /// # Errors
     /// [`StorageError::Range`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no
@@ -128,7 +127,7 @@ impl SegmentView {
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
 
-    /// Frees the memory of `len` bytes at `offset`, whole pages. The bytes are zero again; [`commit`](Self::commit)
+    /// Frees the memory of `len` bytes at `offset`, which are whole pages. They read as zero; [`commit`](Self::commit)
     /// them before the next use.
     ///
     /// # Errors
@@ -166,7 +165,8 @@ impl SegmentView {
     /// Borrows the descriptor of the file, which a further peer can attach.
     ///
     /// # Safety
-    /// As for [`SharedStorage::borrow_fd`](crate::SharedStorage::borrow_fd).
+    /// The descriptor and its duplicates are only passed on, attached (in any process), or read from. Other writes,
+    /// holes or mappings would change blocks that other handles own.
     pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -8,12 +8,12 @@ use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
 /// With these seals, no process can shrink the file (an access beyond its end is SIGBUS), grow it (header and file
-/// would disagree), or remove the seals.
+/// would disagree), or add other seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Memory that other processes can map, and whose blocks this process allocates. Available on Linux.
 ///
-/// The file is sealed: it keeps its size, so that no peer can make an access fail. It starts with a header page:
+/// The file is sealed: it keeps its size, so no access is beyond its end. It starts with a header page:
 ///
 /// ```text
 /// 0        8         12       16     24      32           4096             4096 + size
@@ -21,7 +21,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// ```
 ///
 /// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`SharedStorage::attach`]. Both sides then
-/// identify bytes by their offset. The [key](Storage::key) is the epoch, which is unique on a host.
+/// identify bytes by their offset. The [key](Storage::key) is the [epoch](Self::epoch).
 ///
 /// ```
 /// use mpj_pool::{Buddy, Pool, RawBuffer, SharedStorage, Storage};
@@ -89,7 +89,7 @@ impl SharedStorage {
         SegmentView::map(fd, size, epoch, false)
     }
 
-    /// Returns a number that differs for each segment created on this host.
+    /// As [`SegmentView::epoch`].
     pub fn epoch(&self) -> u64 {
         self.view.epoch()
     }
@@ -97,15 +97,14 @@ impl SharedStorage {
     /// Returns the descriptor to pass to a peer; it is close-on-exec.
     ///
     /// # Safety
-    /// The descriptor and its duplicates are only passed on, attached ([`SharedStorage::attach`], in any process), or
-    /// read from. Other writes, holes or mappings would change blocks that other handles own.
+    /// As for [`SegmentView::borrow_fd`].
     pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.view.borrow_fd() }
     }
 }
 
-/// Creates and maps a sealed memfd of a header and `len` bytes; `extend` sets its length.
+/// Creates and maps a sealed memfd of a header and `len` bytes. `extend` sets the length of the file.
 fn make(
     len: usize,
     extend: impl FnOnce(&OwnedFd, u64) -> Result<(), StorageError>,

@@ -11,12 +11,12 @@ use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey
 
 /// A pool whose type is chosen at run time.
 ///
-/// An allocation costs a virtual call and a box, 10 to 20 ns more than the pool. For benchmarks, use [`with_pool`].
+/// In addition to the pool's time, an allocation takes a virtual call and a box. For benchmarks, use [`with_pool`].
 pub trait AnyPool: Send + Sync + fmt::Debug {
     /// As [`Pool::alloc`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Pool::alloc`].
     fn alloc(&self, len: usize) -> Result<AnyBlock, AllocError>;
     /// As [`Pool::max_alloc`].
     fn max_alloc(&self) -> usize;
@@ -27,7 +27,7 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
     /// As [`Pool::validate`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Pool::validate`].
     fn validate(&self) -> Result<(), String>;
 }
 
@@ -129,7 +129,7 @@ pub enum PoolNameError {
     Strategy(String),
     /// No storage has the name.
     Storage(String),
-    /// The strategy keeps its lists in free blocks, and other processes could write to the storage.
+    /// The strategy (the first name) keeps its lists in free blocks, and other processes could write to the storage.
     Pair(&'static str, &'static str),
 }
 

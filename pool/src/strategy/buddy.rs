@@ -7,7 +7,7 @@ use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
 
 /// How a pool grows: regions double in size, from the first to the largest, until the limit.
 ///
-/// Blocks of up to half the largest region share regions; a larger one gets its own, except in the pools of the paper.
+/// A block above half the largest region gets a region of its own, except in the pools of the paper.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Pages, Pool};
@@ -31,7 +31,8 @@ impl Growth {
     pub const PAPER: Growth =
         Growth { first_region: 8 << 20, max_region: 1 << 30, limit: usize::MAX, eager_merge: false };
 
-    /// Sets the size of the first region, rounded up to a power of two and at least 4096; default 1 MiB.
+    /// Sets the size of the first region, rounded up to a power of two and at least 4096. Raises the size at which
+    /// regions stop doubling to this size if necessary.
     pub const fn first_region(mut self, bytes: usize) -> Growth {
         self.first_region = power(bytes);
         self.max_region =
@@ -39,7 +40,8 @@ impl Growth {
         self
     }
 
-    /// Sets the size at which regions stop doubling, rounded up to a power of two and at least 4096; default 16 MiB.
+    /// Sets the size at which regions stop doubling, rounded up to a power of two and at least 4096. Lowers the size of
+    /// the first region to this size if necessary.
     pub const fn max_region(mut self, bytes: usize) -> Growth {
         self.max_region = power(bytes);
         self.first_region =
@@ -47,17 +49,17 @@ impl Growth {
         self
     }
 
-    /// Sets the maximum size of all regions together, rounded down to a multiple of 4096. Without this call there is no
-    /// limit. Idle regions are freed before a request fails because of the limit.
+    /// Sets the maximum size of all regions together, in bytes. A storage that is larger than requested can exceed it.
+    /// [`Buddy`] and [`Magazine`](crate::Magazine) free idle regions before a request fails because of the limit.
     pub const fn limit(mut self, bytes: usize) -> Growth {
         self.limit = bytes;
         self
     }
 
-    /// Merges each freed block at once with its free neighbours, as in the mpjbuf paper.
+    /// Merges each block that returns to its region at once with its free neighbours, as in the mpjbuf paper.
     ///
     /// By default, a region keeps a few merges pending until a request finds no block, because the same blocks are
-    /// likely to be split again. This saves some ten nanoseconds for a small block. No request fails because of it.
+    /// likely to be split again. No request fails because of it.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -83,7 +85,7 @@ impl Default for Growth {
     }
 }
 
-/// Rounds up to a power of two between a page and a quarter of the address space.
+/// Rounds up to a power of two, at least 4096 and at most a quarter of the address range.
 const fn power(bytes: usize) -> usize {
     const MAX: usize = 1 << (usize::BITS - 2);
     if bytes <= MAX_ALIGN {
@@ -97,9 +99,9 @@ const fn power(bytes: usize) -> usize {
 
 /// A pool over buddy allocators, one for each region.
 ///
-/// The size of a block is the smallest power of two that holds the request, at least 64 bytes, or whole pages if it has
-/// its own region. The map of free blocks lies outside the memory. Without a new region, a call takes one lock and
-/// some tens of nanoseconds.
+/// The size of a block is the smallest power of two that holds the request, at least 64 bytes. A block with a region of
+/// its own has whole pages, and can be up to twice as large as the request. The map of free blocks lies outside the
+/// memory. All threads share one lock.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool, RawBuffer};
@@ -141,7 +143,8 @@ impl<S: Storage> Buddy<S> {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or its map cannot be allocated.
+    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB (1 GiB with 32-bit addresses),
+    /// or if its map cannot be allocated.
     pub fn fixed(storage: S) -> Result<Buddy<S>, StorageError> {
         Ok(Buddy { arena: Arena::fixed(storage, None)? })
     }

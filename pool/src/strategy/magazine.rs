@@ -6,13 +6,13 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 
 /// A pool whose threads cache freed blocks for their next requests.
 ///
-/// A thread allocates from its own magazines, without a lock and without an atomic instruction. Half or all of a full
-/// magazine moves to a depot under one lock, where other threads find the blocks. So a block may be freed on any
-/// thread, and a stream of blocks from one thread to another takes two locks for dozens of blocks. Blocks that fit
-/// neither in the magazines nor in the depot return to regions, as in [`Buddy`](crate::Buddy).
+/// A thread allocates from its own magazines, without a lock. Half or all of a full magazine moves to a depot under one
+/// lock, where other threads find the blocks. So a block may be freed on any thread, and a stream of small blocks from
+/// one thread to another takes locks only once per batch. Blocks that fit neither in the magazines nor in the depot
+/// return to their regions, as in [`Buddy`](crate::Buddy).
 ///
-/// Above 256 bytes, there are four block sizes per power of two, so a block is at most a quarter larger than the
-/// request, and 9 % on average. Without a cached block of the right size, a thread uses one that is up to 50 % larger.
+/// Above 256 bytes, there are four block sizes per power of two, so the right size is at most a quarter larger than the
+/// request. A thread without a cached block of that size can use one that is up to 50 % larger.
 ///
 /// ```
 /// use mpj_pool::{Growth, Magazine, Pages, Pool, RawBuffer};
@@ -35,7 +35,7 @@ pub struct Magazine<S: Storage> {
 }
 
 impl<S: Storage> Magazine<S> {
-    /// The budget of a thread in bytes for small blocks, and again for blocks above 512 KiB.
+    /// The largest budget of a thread in bytes for small blocks, and again for blocks above 512 KiB.
     const BUDGET: usize = 8 << 20;
 
     /// Creates an empty pool, which gets its regions from `source` when it needs them.
@@ -52,7 +52,7 @@ impl<S: Storage> Magazine<S> {
     /// Creates a pool over one storage, such as a shared segment or a registered region.
     ///
     /// # Errors
-    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or its map cannot be allocated.
+    /// As for [`Buddy::fixed`](crate::Buddy::fixed).
     pub fn fixed(storage: S) -> Result<Magazine<S>, StorageError> {
         let caching = CacheShared::new(budget(storage.size()));
         Ok(Self::over(Arena::fixed(storage, Some(caching))?))
@@ -64,9 +64,10 @@ impl<S: Storage> Magazine<S> {
         Magazine { arena, id }
     }
 
-    /// Returns the blocks that the calling thread and the depot cache to the regions, for other threads.
+    /// Returns the blocks that the depot and the calling thread cache to the regions, for other threads. An exiting
+    /// thread returns its blocks by itself.
     ///
-    /// An exiting thread returns its blocks by itself.
+    /// If the calling thread has used another `Magazine` since, its blocks might stay cached.
     pub fn drain(&self) {
         self.arena().drain();
     }
@@ -78,7 +79,6 @@ impl<S: Storage> Magazine<S> {
     }
 }
 
-/// Returns the budget of a thread: at most a 32nd of the limit of the pool.
 fn budget(limit: usize) -> usize {
     (limit / 32).min(Magazine::<crate::Heap>::BUDGET)
 }
@@ -91,7 +91,7 @@ unsafe impl<S: Storage> Sync for Magazine<S> {}
 impl<S: Storage> Pool for Magazine<S> {
     type Block = Block<S>;
 
-    // Inlined, so that the handle is created in registers; through memory it would take longer than the allocation.
+    // See `Block::rebuilt`.
     #[inline(always)]
     fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
         Arena::alloc_cached(self.arena(), self.id, len)

@@ -1,4 +1,4 @@
-//! The pools of the mpjbuf paper, as baselines: one lock around Knuth's buddy system, with two forms of free lists.
+//! The pools of the mpjbuf paper, for comparisons: one lock around Knuth's buddy system, with two forms of free lists.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -27,7 +27,6 @@ pub(crate) struct BlockPos {
     level: Level,
 }
 
-/// How a strategy records free blocks.
 pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
     /// Returns how many bytes the strategy itself uses in front of the `len` bytes of a block.
     fn overhead(len: usize) -> usize;
@@ -38,7 +37,6 @@ pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
     /// Allocates a block of `level`, split off a larger one if necessary.
     fn alloc(&mut self, level: Level) -> Option<BlockPos>;
 
-    /// Frees a block, and merges it with its buddies.
     fn free(&mut self, pos: BlockPos);
 
     /// Returns the number of free bytes, or the first inconsistency.
@@ -82,7 +80,7 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the largest region size. Regions are powers of two, so that blocks have buddies.
+    /// Returns the size of the largest region. Regions are powers of two, so that blocks have buddies.
     fn max_region(&self) -> usize {
         let most = self.growth.limit.min(1 << if usize::BITS == 64 { 47 } else { 30 });
         if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }
@@ -221,10 +219,10 @@ fn bytes(level: Level) -> usize {
 macro_rules! pool {
     ($name:ident, $lists:ty, $bound:path) => {
         impl<S: $bound> $name<S> {
-            /// Creates an empty pool, which gets its regions from `source` when it needs them, each a power of two.
+            /// Creates an empty pool, which gets its regions from `source` when it needs them.
             ///
-            /// `source` gets a size in bytes and may return a larger storage, not a smaller one. It must not use the
-            /// pool.
+            /// `source` gets a size in bytes, a power of two, and may return a larger storage, but not a smaller one.
+            /// It must not use the pool.
             pub fn growing(
                 growth: $crate::Growth,
                 source: impl Fn(usize) -> Result<S, $crate::StorageError> + Send + Sync + 'static,

@@ -22,7 +22,7 @@ pub struct Unpooled<S: Storage> {
     pending: Mutex<u64>,
 }
 
-/// Bytes reserved for a storage while it is being created; released even if that panics.
+/// Bytes that count against the limit while a storage is being created, even if that panics.
 struct Pending<'a> {
     all: &'a Mutex<u64>,
     size: u64,
@@ -36,13 +36,13 @@ impl Drop for Pending<'_> {
 
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
-    /// Not a `Box`: pointers to the region may exist, so it must not move with the block.
+    /// Not a `Box`: moving a box invalidates pointers to its content, and the program might have some.
     storage: Arc<RegisteredStorage<S>>,
     stats: Arc<Mutex<PoolStats>>,
 }
 
 impl<S: Storage> Unpooled<S> {
-    /// Creates a pool whose blocks have at most `limit` bytes together.
+    /// Creates a pool whose blocks have at most `limit` bytes together, rounded down to a multiple of 4096.
     pub fn new(
         limit: usize,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
@@ -86,7 +86,6 @@ impl<S: Storage> Pool for Unpooled<S> {
                 most => Err(StorageError::Size { asked: size as usize, most }),
             })
             .map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;
-        // The storage may be larger than requested.
         let Some(_more) = self.reserve(storage.size() as u64 - size) else {
             return Err(self.alloc_error(len, full));
         };
@@ -137,8 +136,8 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
     }
 }
 
-// SAFETY: all by the contract of Storage: the value owns a whole storage and gives its address to no other code; 4: an
-// `Arc` does not move its content.
+// SAFETY: all by the contract of Storage, of which the value owns a whole one; 4: the region is in an `Arc`, which does
+// not move its content.
 unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.storage.base()

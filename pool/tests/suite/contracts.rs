@@ -51,7 +51,6 @@ pub(crate) fn check(block: &impl RawBuffer, seed: u64) {
     check_bytes(block.as_uninit(), seed);
 }
 
-/// Checks the first bytes that `fill` has written.
 pub(crate) fn check_bytes(bytes: &[std::mem::MaybeUninit<u8>], seed: u64) {
     for (at, byte) in bytes.iter().enumerate() {
         // SAFETY: `fill` has written every byte.
@@ -92,7 +91,7 @@ pub(crate) fn pool<P: Pool + 'static>(limit: usize, make: impl Fn() -> P) {
     pool_with_tags(limit, 1, make);
 }
 
-/// The same for pools whose blocks of 64 KiB take up to `tag_factor` times as much.
+/// As `pool`, for pools in which a block of 64 KiB takes up to `tag_factor` times as much memory.
 pub(crate) fn pool_with_tags<P: Pool + 'static>(limit: usize, tag_factor: usize, make: impl Fn() -> P) {
     sizes(&make());
     limits(&make(), limit, tag_factor);

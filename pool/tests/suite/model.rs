@@ -55,7 +55,6 @@ impl<S: Storage> Grows for Block<S> {
 impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {}
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Checks that live blocks keep their bytes and do not overlap.
 fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
     let mut live: Vec<(P::Block, u64)> = Vec::new();
     let mut extents = Extents::default();
@@ -129,32 +128,32 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn growing_on_heap(operations in prop::collection::vec(operation(), 0..200)) {
+    fn buddy_growing_on_heap_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..200)) {
         walk(Buddy::growing(Growth::default().first_region(4096).max_region(128 << 10).limit(MIB), Heap::create), operations);
     }
 
     #[test]
-    fn growing_on_pages(operations in prop::collection::vec(operation(), 0..200)) {
+    fn buddy_growing_on_pages_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..200)) {
         walk(Buddy::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Pages::create), operations);
     }
 
     #[test]
-    fn buddy1_on_heap(operations in prop::collection::vec(operation(), 0..100)) {
+    fn buddy1_on_heap_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..100)) {
         walk(Buddy1::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create), operations);
     }
 
     #[test]
-    fn buddy2_on_heap(operations in prop::collection::vec(operation(), 0..100)) {
+    fn buddy2_on_heap_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..100)) {
         walk(Buddy2::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create), operations);
     }
 
     #[test]
-    fn unpooled_on_heap(operations in prop::collection::vec(operation(), 0..100)) {
+    fn unpooled_on_heap_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..100)) {
         walk(Unpooled::new(4 * MIB, Heap::create), operations);
     }
 
     #[test]
-    fn magazine_on_failing_storage(
+    fn magazine_on_failing_storage_keeps_live_blocks(
         operations in prop::collection::vec(operation(), 0..100),
         fails in prop::collection::vec(any::<bool>(), 1..8),
     ) {
@@ -168,19 +167,19 @@ proptest! {
     }
 
     #[test]
-    fn magazine_on_heap(operations in prop::collection::vec(operation(), 0..200)) {
+    fn magazine_on_heap_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..200)) {
         walk(Magazine::growing(Growth::default().first_region(4096).max_region(128 << 10).limit(MIB), Heap::create), operations);
     }
 
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
-    fn magazine_on_shared(operations in prop::collection::vec(operation(), 0..200)) {
+    fn magazine_on_shared_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..200)) {
         walk(Magazine::fixed(mpj_pool::SharedStorage::create(4 * MIB).unwrap()).unwrap(), operations);
     }
 
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
-    fn fixed_on_shared(operations in prop::collection::vec(operation(), 0..200)) {
+    fn buddy_fixed_on_shared_keeps_live_blocks(operations in prop::collection::vec(operation(), 0..200)) {
         walk(Buddy::fixed(mpj_pool::SharedStorage::create(MIB / 2).unwrap()).unwrap(), operations);
     }
 }

@@ -13,100 +13,100 @@ use mpj_pool::{
 const MIB: usize = 1 << 20;
 
 #[test]
-fn buddy_growing_on_heap() {
+fn buddy_growing_on_heap_conforms() {
     crate::contracts::pool(3 * MIB, || Buddy::growing(Growth::default().limit(3 * MIB), Heap::create));
 }
 
 #[test]
-fn buddy_growing_on_pages() {
+fn buddy_growing_on_pages_conforms() {
     crate::contracts::pool(8 * MIB, || Buddy::growing(Growth::default().limit(8 * MIB), Pages::create));
 }
 
 #[test]
-fn buddy_growing_by_small_regions() {
+fn buddy_growing_by_small_regions_conforms() {
     let growth = Growth::default().first_region(1).max_region(64 << 10).limit(2 * MIB + 12_345);
     crate::contracts::pool(2 * MIB + 12_345, || Buddy::growing(growth, Heap::create));
 }
 
 #[test]
-fn buddy_fixed_on_heap() {
+fn buddy_fixed_on_heap_conforms() {
     crate::contracts::pool(MIB, || Buddy::fixed(Heap::create(MIB).unwrap()).unwrap());
 }
 
 #[test]
-fn buddy_fixed_on_a_size_between_powers_of_two() {
+fn buddy_fixed_on_a_size_between_powers_of_two_conforms() {
     crate::contracts::pool(MIB + 12_288, || Buddy::fixed(Heap::create(MIB + 12_288).unwrap()).unwrap());
 }
 
 #[test]
-fn buddy_fixed_on_pages() {
+fn buddy_fixed_on_pages_conforms() {
     crate::contracts::pool(4 * MIB, || Buddy::fixed(Pages::create(4 * MIB).unwrap()).unwrap());
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn buddy_fixed_on_shared() {
+fn buddy_fixed_on_shared_conforms() {
     crate::contracts::pool(2 * MIB, || {
         Buddy::fixed(mpj_pool::SharedStorage::create(2 * MIB).unwrap()).unwrap()
     });
 }
 
 #[test]
-fn magazine_growing_on_heap() {
+fn magazine_growing_on_heap_conforms() {
     crate::contracts::pool(3 * MIB, || Magazine::growing(Growth::default().limit(3 * MIB), Heap::create));
 }
 
 #[test]
-fn magazine_growing_on_pages() {
+fn magazine_growing_on_pages_conforms() {
     crate::contracts::pool(80 * MIB, || Magazine::growing(Growth::default().limit(80 * MIB), Pages::create));
 }
 
 #[test]
-fn magazine_growing_by_small_regions() {
+fn magazine_growing_by_small_regions_conforms() {
     let growth = Growth::default().first_region(1).max_region(64 << 10).limit(2 * MIB + 12_345);
     crate::contracts::pool(2 * MIB + 12_345, || Magazine::growing(growth, Heap::create));
 }
 
 #[test]
-fn magazine_fixed_on_heap() {
+fn magazine_fixed_on_heap_conforms() {
     crate::contracts::pool(MIB, || Magazine::fixed(Heap::create(MIB).unwrap()).unwrap());
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn magazine_fixed_on_shared() {
+fn magazine_fixed_on_shared_conforms() {
     crate::contracts::pool(2 * MIB, || {
         Magazine::fixed(mpj_pool::SharedStorage::create(2 * MIB).unwrap()).unwrap()
     });
 }
 
 #[test]
-fn buddy1_on_heap() {
+fn buddy1_on_heap_conforms() {
     let growth = Growth::PAPER.limit(8 * MIB);
     crate::contracts::pool_with_tags(8 * MIB, 2, || Buddy1::growing(growth, Heap::create));
 }
 
 #[test]
-fn buddy1_on_pages() {
+fn buddy1_on_pages_conforms() {
     let growth = Growth::default().first_region(64 << 10).limit(5 * MIB);
     crate::contracts::pool_with_tags(5 * MIB, 2, || Buddy1::growing(growth, Pages::create));
 }
 
 #[test]
-fn buddy2_on_heap() {
+fn buddy2_on_heap_conforms() {
     crate::contracts::pool(8 * MIB, || Buddy2::growing(Growth::PAPER.limit(8 * MIB), Heap::create));
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn buddy2_on_shared() {
+fn buddy2_on_shared_conforms() {
     crate::contracts::pool(4 * MIB, || {
         Buddy2::growing(Growth::default().limit(4 * MIB), mpj_pool::SharedStorage::create)
     });
 }
 
 #[test]
-fn unpooled_on_heap() {
+fn unpooled_on_heap_conforms() {
     crate::contracts::pool(128 * MIB, || Unpooled::new(128 * MIB, Heap::create));
 }
 
@@ -212,7 +212,7 @@ fn cached_blocks_return_when_their_thread_exits() {
         thread.join().unwrap()
     });
     assert!(bytes >= 64 << 10, "cached while the thread lived");
-    // Joining a scoped thread does not wait for its thread-local destructors.
+    // Waits until the thread's destructor has returned its blocks.
     while pool.stats().cached_bytes > 128 << 10 {
         std::thread::yield_now();
     }
@@ -382,7 +382,7 @@ fn errors_of_the_storage_are_passed_on() {
     assert!(pool.alloc(MIB).is_ok(), "the pool is still usable");
     let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
     assert!(matches!(short.alloc(1).unwrap_err().kind, AllocErrorKind::Storage(StorageError::Size { .. })));
-    // With 32 bits, every size might be available.
+    // With 32-bit addresses, no size is certain to be refused.
     #[cfg(target_pointer_width = "64")]
     {
         let greedy = Buddy::growing(Growth::default(), Pages::create);
@@ -430,7 +430,7 @@ fn a_pool_can_be_filled_leaf_by_leaf() {
 }
 
 #[test]
-fn the_global_pool_serves_all_threads() {
+fn all_threads_share_the_global_pool() {
     let one = mpj_pool::global();
     let other = std::thread::spawn(mpj_pool::global).join().unwrap();
     assert!(std::ptr::eq(one, other));
@@ -464,7 +464,7 @@ fn a_thread_caches_large_blocks_whatever_others_cache() {
             fresh.join().unwrap()
         })
     };
-    // One thread caches all it can, another only allocates, and both keep running.
+    // One thread caches blocks, another holds live ones, and both keep running.
     let (ready, end) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -487,7 +487,7 @@ fn a_thread_caches_large_blocks_whatever_others_cache() {
 }
 
 #[test]
-fn blocks_of_a_larger_class_are_replaced() {
+fn reused_blocks_of_a_larger_class_are_replaced() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     for len in [8 << 10, 2 * MIB] {
         drop((0..4).map(|_| pool.alloc(len / 4 * 5).unwrap()).collect::<Vec<_>>());

@@ -78,7 +78,7 @@ fn no_address_space_left() {
     });
 }
 
-// With 32 bits, no address space is left for the pool either.
+// With 32-bit addresses, no address space is left for the pool either.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn no_thread_left_to_fault_pages_in() {

@@ -8,13 +8,12 @@ use mpj_pool::{
     Access, Heap, Magazine, Pages, Pool, RawBuffer, Region, RegionRegistration, RegisterError, Unpooled,
 };
 
-/// Records the registered ranges.
+/// Records the registered ranges by their first address.
 #[derive(Debug, Default)]
 struct MockDevice {
     ranges: Mutex<BTreeMap<usize, (usize, Access)>>,
-    /// The maximum number of bytes that can be pinned.
-    limit: Option<usize>,
-    /// A memory window is bound, so deregistrations fail.
+    max_pinned_bytes: Option<usize>,
+    /// Whether a memory window is bound, so that deregistrations fail.
     has_window: bool,
 }
 
@@ -44,7 +43,7 @@ fn register(device: &Arc<MockDevice>, id: u64, block: &impl RawBuffer) -> Result
         assert!(base.is_multiple_of(page) && len.is_multiple_of(page), "whole pages");
         let mut ranges = device.ranges.lock().unwrap();
         let pinned: usize = ranges.values().map(|range| range.0).sum();
-        if device.limit.is_some_and(|limit| pinned + len > limit) {
+        if device.max_pinned_bytes.is_some_and(|limit| pinned + len > limit) {
             return Err(RegisterError { call: "ibv_reg_mr", errno: 12 });
         }
         assert!(ranges.insert(base, (len, Access::REMOTE)).is_none(), "registered once");
@@ -86,7 +85,7 @@ fn an_unpooled_block_is_its_own_region() {
 #[test]
 fn failed_registrations_are_retried() {
     let (small, large) = (
-        Arc::new(MockDevice { limit: Some(64 << 10), ..MockDevice::default() }),
+        Arc::new(MockDevice { max_pinned_bytes: Some(64 << 10), ..MockDevice::default() }),
         Arc::new(MockDevice::default()),
     );
     let pool = Magazine::growing(Default::default(), Heap::create);

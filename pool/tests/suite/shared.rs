@@ -14,7 +14,8 @@ fn duplicate(segment: &SharedStorage) -> OwnedFd {
     unsafe { segment.borrow_fd() }.try_clone_to_owned().unwrap()
 }
 
-/// Creates a memfd of `len` bytes with `seals`, and the header of a valid segment of `like` bytes, changed by `change`.
+/// Creates a memfd of `len` bytes with `seals`. Its header is that of a valid segment of `like` bytes, modified by
+/// `change`.
 fn forge(len: u64, like: usize, seals: SealFlags, change: impl FnOnce(&mut [u8])) -> OwnedFd {
     let mut header = [0; 4096];
     File::from(duplicate(&SharedStorage::create(like).unwrap())).read_exact_at(&mut header, 0).unwrap();
@@ -101,18 +102,18 @@ fn only_committed_ranges_have_memory() {
 
 #[test]
 fn two_processes_share_a_block() {
-    // Cargo builds the example with the tests, unless only this test was requested.
+    // Cargo builds the example with the tests, unless only this test program was requested.
     let tests = std::env::current_exe().unwrap();
     let example = tests.parent().and_then(|deps| deps.parent()).unwrap().join("examples/two_processes");
     if example.exists() {
         let output = std::process::Command::new(example).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).contains("written once, copied never"));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("written by another process"));
     }
 }
 
 #[test]
-fn the_seals_hold() {
+fn sealed_segments_cannot_be_resized() {
     let segment = SharedStorage::create(4096).unwrap();
     let file = File::from(duplicate(&segment));
     assert!(file.set_len(0).is_err(), "cannot shrink");
@@ -194,7 +195,7 @@ fn a_read_only_descriptor_is_rejected() {
 #[test]
 fn error_texts_name_both_values() {
     for (error, text) in [
-        (StorageError::Short { needed: 4097, found: 3 }, "segment has 3 bytes, expected at least 4097"),
+        (StorageError::Short { needed: 4097, found: 3 }, "segment or its header has 3 bytes, needed 4097"),
         (StorageError::Version { needed: 1, found: 9 }, "segment has version 9, expected 1"),
         (StorageError::Length { header: 5, file: 4 }, "segment header claims 5 bytes, the file has 4"),
     ] {

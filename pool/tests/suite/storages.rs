@@ -1,33 +1,33 @@
-//! Every storage in the conformance suite, and its kind of memory.
+//! Every storage in the conformance suite, and the kind of memory of some.
 
 #![allow(unsafe_code, reason = "functions on files are unsafe; no other code uses these files")]
 
 use mpj_pool::{Backing, Heap, Huge, Pages, Storage};
 
 #[test]
-fn heap() {
+fn heap_conforms() {
     crate::contracts::storage(Heap::create);
 }
 
 #[test]
-fn pages() {
+fn pages_conforms() {
     crate::contracts::storage(Pages::create);
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn shared() {
+fn shared_conforms() {
     crate::contracts::storage(mpj_pool::SharedStorage::create);
 }
 
 #[test]
-fn huge() {
+fn huge_conforms() {
     crate::contracts::storage(Huge::create);
 }
 
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 #[test]
-fn file() {
+fn file_conforms() {
     crate::contracts::storage(|len| {
         static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

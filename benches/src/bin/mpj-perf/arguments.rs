@@ -71,11 +71,11 @@ pub(crate) struct DrawArgs {
 pub(crate) enum Program {
     #[command(flatten)]
     Ranks(RankProgram),
-    /// Memory pools and other allocators, in one process without ranks
+    /// Memory pools and other allocators, without ranks
     ///
     /// Strategies: magazine (the default pool), buddy (without thread caches), buddy-eager (merges at each free), buddy1
     /// and buddy2 (of the mpjbuf paper), unpooled. Storages: pages and heap (the direct and indirect buffers of the paper).
-    /// Contenders run interleaved. The ratio is the median of the rounds' ratios to the best other strategy's contender.
+    /// Contenders run interleaved. The ratio is the median of the ratios to the best contender of another strategy.
     ///
     /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other
     ///

@@ -80,7 +80,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one rank and returns its exit status. Only rank 0 prints.
 fn rank(world: &World, args: CgArgs) -> Result<u8, Error> {
     let leader = world.rank() == 0;
     let rejection = match args.ranks {
@@ -132,7 +131,6 @@ fn print(found: &[Iteration], report: &RunReport) -> io::Result<()> {
 
 /// Returns a progress bar. It is hidden if standard error is not a terminal.
 fn progress(iterations: usize) -> ProgressBar {
-    // Drawing takes microseconds a few times a second, which does not affect the measured time.
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(iterations as u64).with_style(style).with_message("CG");

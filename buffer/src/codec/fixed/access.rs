@@ -18,7 +18,7 @@ pub(super) struct LengthPrefixed<'a, 'de> {
     left: usize,
     /// Announced elements that are above the limit.
     surplus: u64,
-    /// Numbers of elements to read and of unread bytes, both at the beginning.
+    /// The number of elements to read, and of unread bytes, when the sequence began.
     count: usize,
     initial_bytes: usize,
     hint: usize,

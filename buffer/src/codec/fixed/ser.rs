@@ -205,7 +205,6 @@ impl ser::Serializer for Writer<'_, '_> {
     }
 }
 
-// A composite value is encoded as its components, one after the other.
 macro_rules! compounds {
     ($($compound:ident $method:ident $(($key:ty))?;)*) => {$(
         impl ser::$compound for Writer<'_, '_> {

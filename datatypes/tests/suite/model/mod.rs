@@ -1,4 +1,4 @@
-//! Random datatypes, with the naive model of each.
+//! Random datatypes with their models.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses another part")]
 
 mod spec;
@@ -47,12 +47,12 @@ fn darray() -> impl Strategy<Value = (usize, Vec<DistributedDim>)> {
     })
 }
 
-/// Below `limit`; rarely 0, because most trees would be empty.
+/// Below `limit`; rarely 0, because otherwise most trees would be empty.
 fn count(limit: usize) -> impl Strategy<Value = usize> {
     prop_oneof![9 => 1..limit, 1 => Just(0)]
 }
 
-/// Random trees, up to three constructors deep; small, with gaps, overlaps, empty pieces and negative numbers.
+/// Random trees of up to three constructors above the leaves, with gaps, overlaps, empty pieces and negative numbers.
 pub fn spec() -> impl Strategy<Value = Spec> {
     leaf().prop_recursive(3, 40, 3, |inner| {
         let one = inner.clone().prop_map(Box::new);
@@ -78,7 +78,7 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     })
 }
 
-/// A tree with a small model.
+/// A tree whose model has at most `max_bytes` packed bytes.
 pub fn small_spec(max_bytes: usize) -> impl Strategy<Value = Spec> {
     spec().prop_filter("too many bytes", move |s| s.model().bytes().len() <= max_bytes)
 }

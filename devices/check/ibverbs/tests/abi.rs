@@ -1,13 +1,12 @@
-//! Checks that the bindings that `ibvdev` declares by hand equal those that bindgen generates from
-//! `infiniband/verbs.h`.
+//! Checks that the bindings that `ibvdev` declares by hand match those of crate `ibverbs-sys`.
 //!
-//! The test does not compile if a declaration is not compared: its field is missing in an exhaustive pattern, the type
-//! of its argument has no `Generated`, or it is dead code.
+//! If a declaration is not compared, the test does not compile: an exhaustive pattern lacks the field, the type of an
+//! argument does not implement `Generated`, or the declaration is dead code.
 #![deny(dead_code)]
 
 mod abi {
     include!(concat!(env!("OUT_DIR"), "/abi.rs"));
 
-    // Here, because a child module sees private fields.
+    // A child module can access private fields.
     mod compare;
 }

@@ -10,7 +10,7 @@ use crate::sync::try_lock;
 
 struct ParkedRank {
     parking: Parking,
-    news: AtomicBool,
+    has_work: AtomicBool,
     progress_lock: Mutex<()>,
 }
 
@@ -18,15 +18,15 @@ impl ParkedRank {
     fn new() -> Arc<Self> {
         Arc::new(ParkedRank {
             parking: Parking::new(),
-            news: AtomicBool::new(false),
+            has_work: AtomicBool::new(false),
             progress_lock: Mutex::new(()),
         })
     }
 
     /// Waits for new work as the engine's wait loop does while another thread holds the progress lock.
     fn wait(&self, mut limit: ParkBackoff) {
-        while !self.news.load(Ordering::Relaxed) {
-            self.parking.park(&mut limit, || self.news.load(Ordering::Relaxed));
+        while !self.has_work.load(Ordering::Relaxed) {
+            self.parking.park(&mut limit, || self.has_work.load(Ordering::Relaxed));
         }
     }
 }
@@ -35,20 +35,20 @@ impl ParkedRank {
 /// counted might miss a notification, which only the limit of its wait ends.
 fn notification_wakes(threads: usize) {
     loom::model(move || {
-        let scene = ParkedRank::new();
+        let rank = ParkedRank::new();
         let parked: Vec<_> = (0..threads)
             .map(|_| {
-                let scene = Arc::clone(&scene);
-                thread::spawn(move || scene.wait(ParkBackoff::default()))
+                let rank = Arc::clone(&rank);
+                thread::spawn(move || rank.wait(ParkBackoff::default()))
             })
             .collect();
-        while scene.parking.count.load(Ordering::Relaxed) != threads {
+        while rank.parking.count.load(Ordering::Relaxed) != threads {
             thread::yield_now();
         }
-        scene.news.store(true, Ordering::Relaxed);
-        scene.parking.notify();
+        rank.has_work.store(true, Ordering::Relaxed);
+        rank.parking.notify();
         parked.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(scene.parking.count.load(Ordering::Relaxed), 0, "no thread is counted any more");
+        assert_eq!(rank.parking.count.load(Ordering::Relaxed), 0, "no thread is counted any more");
     });
 }
 
@@ -66,58 +66,56 @@ fn notification_wakes_all_parked_threads() {
 #[test]
 fn condition_runs_without_the_lock() {
     loom::model(|| {
-        let scene = ParkedRank::new();
+        let rank = ParkedRank::new();
         let other = {
-            let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.wait(ParkBackoff::default()))
+            let rank = Arc::clone(&rank);
+            thread::spawn(move || rank.wait(ParkBackoff::default()))
         };
-        while scene.parking.count.load(Ordering::Relaxed) == 0 {
+        while rank.parking.count.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
-        scene.parking.park(&mut ParkBackoff::default(), || {
-            scene.news.store(true, Ordering::Relaxed);
-            scene.parking.notify();
+        rank.parking.park(&mut ParkBackoff::default(), || {
+            rank.has_work.store(true, Ordering::Relaxed);
+            rank.parking.notify();
             false
         });
         other.join().unwrap();
     });
 }
 
-/// The notification can come before or after the other thread is counted.
 #[test]
 fn long_park_misses_no_notification() {
     loom::model(|| {
-        let scene = ParkedRank::new();
+        let rank = ParkedRank::new();
         let other = {
-            let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.wait(ParkBackoff(LONGEST)))
+            let rank = Arc::clone(&rank);
+            thread::spawn(move || rank.wait(ParkBackoff(LONGEST)))
         };
-        scene.news.store(true, Ordering::Relaxed);
-        scene.parking.notify();
+        rank.has_work.store(true, Ordering::Relaxed);
+        rank.parking.notify();
         other.join().unwrap();
     });
 }
 
-/// The parked thread must take over the progress lock that the notifying thread has released.
 #[test]
 fn long_park_takes_over_the_progress_lock() {
     loom::model(|| {
-        let scene = ParkedRank::new();
-        let progress_lock = scene.progress_lock.lock().unwrap();
+        let rank = ParkedRank::new();
+        let progress_lock = rank.progress_lock.lock().unwrap();
         let other = {
-            let scene = Arc::clone(&scene);
+            let rank = Arc::clone(&rank);
             thread::spawn(move || {
-                let mut progress_lock = try_lock(&scene.progress_lock);
+                let mut progress_lock = try_lock(&rank.progress_lock);
                 while progress_lock.is_none() {
-                    scene.parking.park(&mut ParkBackoff(LONGEST), || {
-                        progress_lock = try_lock(&scene.progress_lock);
+                    rank.parking.park(&mut ParkBackoff(LONGEST), || {
+                        progress_lock = try_lock(&rank.progress_lock);
                         progress_lock.is_some()
                     });
                 }
             })
         };
         drop(progress_lock);
-        scene.parking.notify();
+        rank.parking.notify();
         other.join().unwrap();
     });
 }

@@ -18,7 +18,8 @@ pub(super) struct Batch {
 }
 
 impl QpConnection {
-    /// Appends a frame to the batch, or starts a batch in a free slot. The caller has checked that the frame fits.
+    /// Appends a frame to the batch, or starts a batch in a free slot. The caller has checked that the frame fits in
+    /// the batch.
     pub(super) fn add_to_batch(
         &self,
         sending: &mut SendState,
@@ -61,7 +62,7 @@ impl QpConnection {
         if !self.has_room(sending)? {
             return Ok(false);
         }
-        let (header, taken) = self.header(IbvFrameKind::Batch, 0);
+        let (header, reposted) = self.header(IbvFrameKind::Batch, 0);
         // SAFETY: the batch owns the slot until it is sent, and the lock is held.
         let room = unsafe { sending.slots.bytes_mut(slot) };
         room[..HEADER].write_copy_of_slice(&header);
@@ -72,7 +73,7 @@ impl QpConnection {
         sending.used[slot] = sending.posted;
         sending.batch = None;
         self.has_batch.store(false, Ordering::Relaxed);
-        self.charge(sending, IbvFrameKind::Batch, taken);
+        self.charge(sending, IbvFrameKind::Batch, reposted);
         Ok(true)
     }
 

@@ -44,19 +44,16 @@ pub(super) struct ContextOps {
     _rest: [*mut c_void; 5],
 }
 
-/// The first fields of a completion queue.
 #[repr(C)]
 pub(super) struct Cq {
     pub(super) context: *mut RawContext,
 }
 
-/// The first fields of a shared receive queue.
 #[repr(C)]
 pub(super) struct Srq {
     pub(super) context: *mut RawContext,
 }
 
-/// The first fields of a queue pair.
 #[repr(C)]
 pub(super) struct RawQp {
     pub(super) context: *mut RawContext,
@@ -69,7 +66,6 @@ pub(super) struct RawQp {
     pub(super) number: u32,
 }
 
-/// Registered memory.
 #[repr(C)]
 pub(super) struct RawMr {
     _context: *mut RawContext,
@@ -154,7 +150,6 @@ pub(super) struct GlobalRoute {
     pub(super) traffic_class: u8,
 }
 
-/// The attributes of an address handle.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct AhAttr {
@@ -288,11 +283,9 @@ pub(super) struct RecvWr {
     pub(super) count: c_int,
 }
 
-/// A completion.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Wc {
-    /// The id of its work request.
     pub(crate) id: u64,
     /// 0 on success; otherwise only `id` and `qpn` are valid.
     pub(crate) status: c_uint,
@@ -301,7 +294,6 @@ pub(crate) struct Wc {
     /// For a receive, the number of bytes that arrived.
     pub(crate) len: u32,
     _immediate: u32,
-    /// The number of the queue pair.
     pub(crate) qpn: u32,
     _from: u32,
     _flags: c_uint,

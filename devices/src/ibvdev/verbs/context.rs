@@ -29,7 +29,6 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_work_requests: usize,
@@ -45,7 +44,6 @@ pub(crate) struct Limits {
 pub(crate) struct Port {
     /// Its number, starting at 1.
     pub(crate) number: u8,
-    /// Whether the port has a link.
     pub(crate) is_active: bool,
     /// Whether its link layer is Ethernet, where GIDs are the only addresses.
     pub(crate) is_ethernet: bool,
@@ -60,7 +58,6 @@ pub(crate) struct Port {
     pub(crate) max_message: usize,
 }
 
-/// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DeviceEvent {
     /// The device or one of its queues has failed.
@@ -146,10 +143,6 @@ impl Context {
         &self.name
     }
 
-    /// Returns the limits of the device.
-    ///
-    /// # Errors
-    /// The error of the system.
     pub(crate) fn limits(&self) -> io::Result<Limits> {
         let mut attr = MaybeUninit::<abi::DeviceAttr>::zeroed();
         // SAFETY: the pointer for the result is valid for writes.
@@ -167,10 +160,6 @@ impl Context {
         })
     }
 
-    /// Returns the state of a port.
-    ///
-    /// # Errors
-    /// The error of the system, for example if the port does not exist.
     pub(crate) fn port(&self, number: u8) -> io::Result<Port> {
         let mut attr = MaybeUninit::<abi::PortAttr>::zeroed();
         // SAFETY: the pointer for the result is valid for writes.
@@ -189,10 +178,6 @@ impl Context {
         })
     }
 
-    /// Returns an entry of a port's table of GIDs.
-    ///
-    /// # Errors
-    /// The error of the system if the entry does not exist.
     pub(crate) fn gid(&self, port: u8, index: u32) -> io::Result<[u8; 16]> {
         let mut gid = abi::Gid::default();
         let index = c_int::try_from(index).map_err(io::Error::other)?;
@@ -202,9 +187,6 @@ impl Context {
     }
 
     /// Returns an entry of a port's table of partition keys, in network byte order.
-    ///
-    /// # Errors
-    /// The error of the system if the entry does not exist.
     pub(crate) fn pkey(&self, port: u8, index: u16) -> io::Result<u16> {
         let mut pkey = 0;
         // SAFETY: the pointer for the result is valid for writes.
@@ -220,7 +202,7 @@ impl Context {
         unsafe { sys::borrow_fd(context.async_fd) }
     }
 
-    /// Returns the next event of the device that [`DeviceEvent`] names, if there is one. Never blocks.
+    /// Returns the next event of a kind of [`DeviceEvent`], if there is one. Never blocks.
     pub(crate) fn next_event(&self) -> Option<DeviceEvent> {
         loop {
             let mut event = abi::AsyncEvent { element: 0, kind: 0 };

@@ -11,7 +11,6 @@ use super::abi::{
     RawDevice, RawMr, RawQp, Srq, SrqInitAttr,
 };
 
-/// The file name of the library, the same for all releases since 2006.
 const NAME: &str = "libibverbs.so.1";
 
 macro_rules! functions {

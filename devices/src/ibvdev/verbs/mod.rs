@@ -9,8 +9,9 @@
 //!         └────── Qp ──────┘
 //! ```
 //! An arrow means *holds*. So each object is destroyed after those that were made from it. A *posted* work request
-//! names memory that the device accesses later. So the calls that post are unsafe, and their callers show that the
-//! memory stays valid. Except for these and the registration of memory, all calls are safe.
+//! names memory that the device accesses later. So the calls that post memory are unsafe, and their callers show that
+//! it stays valid. Except for these and the registration of memory, all calls are safe. An `io::Error` is that of the
+//! system or the library, for example if a queue is full.
 
 mod abi;
 mod context;

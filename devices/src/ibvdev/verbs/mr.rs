@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::abi;
 use super::context::{Context, check, non_null};
 
-/// A protection domain. Queue pairs can use only memory that is registered in their own domain.
+/// Queue pairs can use only memory that is registered in their own protection domain.
 pub(crate) struct ProtectionDomain {
     pub(super) raw: NonNull<abi::Pd>,
     pub(super) context: Arc<Context>,
@@ -26,8 +26,6 @@ impl fmt::Debug for ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    /// # Errors
-    /// The error of the system.
     pub(crate) fn new(context: Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
         let raw = non_null(unsafe { (context.functions.alloc_pd)(context.raw.as_ptr()) })?;
@@ -79,8 +77,8 @@ impl Mr {
     /// Registers `len` bytes.
     ///
     /// # Errors
-    /// The error of the system: ENOMEM if the limit of locked memory is reached, EFAULT if the memory is not mapped, or
-    /// not writable as needed.
+    /// For example ENOMEM if the limit of locked memory is reached, and EFAULT if the memory is not mapped, or not
+    /// writable as needed.
     ///
     /// # Safety
     /// The bytes stay mapped, and for [`MrAccess::Write`] writable, until this is dropped or released. The contracts of

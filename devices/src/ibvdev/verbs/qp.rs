@@ -1,4 +1,4 @@
-//! Queue pairs: connected ones, and ones for datagrams.
+//! Queue pairs, connected or for datagrams, and the handles of addresses.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, NonNull};
@@ -11,29 +11,27 @@ use super::context::{check, non_null};
 use super::mr::ProtectionDomain;
 use super::queues::{CompletionQueue, RecvSge, SharedReceiveQueue, with_list};
 
-/// The route to a port.
+/// The route from a local port to a peer's port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     /// The local port by which packets leave.
     pub(crate) port: u8,
     /// The index of the local GID, if packets carry a global address.
     pub(crate) gid_index: Option<u8>,
-    /// The peer's GID.
     pub(crate) gid: [u8; 16],
-    /// The peer's LID, the address in the subnet.
+    /// The peer's LID, its address in the subnet.
     pub(crate) lid: u16,
     pub(crate) service_level: u8,
 }
 
-/// The hop limit of packets.
-const HOPS: u8 = 64;
+const HOP_LIMIT: u8 = 64;
 
 impl Route {
     fn attr(&self) -> abi::AhAttr {
         let route = abi::GlobalRoute {
             dgid: abi::Gid { raw: self.gid },
             sgid_index: self.gid_index.unwrap_or(0),
-            hop_limit: HOPS,
+            hop_limit: HOP_LIMIT,
             ..abi::GlobalRoute::default()
         };
         abi::AhAttr {
@@ -67,7 +65,7 @@ pub(crate) struct QpAttrs {
     pub(crate) reads: u8,
     /// The acknowledgement timeout, as an exponent: 4.096 µs times two to the power of this.
     pub(crate) timeout: u8,
-    /// The number of retransmissions of a packet before the peer is given up.
+    /// The number of retransmissions of a packet before the connection fails.
     pub(crate) retries: u8,
 }
 
@@ -101,9 +99,6 @@ impl fmt::Debug for Qp {
 
 impl Qp {
     /// Creates a queue pair that will be connected. Its receives come from `receives`.
-    ///
-    /// # Errors
-    /// The error of the system.
     pub(crate) fn reliable_connected(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
@@ -113,10 +108,7 @@ impl Qp {
         Self::new(domain, completions, Some(receives), sizes, abi::QPT_RC)
     }
 
-    /// Creates a datagram queue pair, ready to send and receive. Every sender that knows `qkey` can reach it.
-    ///
-    /// # Errors
-    /// The error of the system.
+    /// Creates a datagram queue pair, ready to send and receive. It accepts only datagrams with this `qkey`.
     pub(crate) fn unreliable_datagram(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
@@ -180,20 +172,13 @@ impl Qp {
     }
 
     /// Prepares the queue pair for [`connect`](Self::connect), and allows the peer to read memory by its keys.
-    ///
-    /// # Errors
-    /// The error of the system.
     pub(crate) fn to_init(&self, port: u8, pkey_index: u16) -> io::Result<()> {
         let access = abi::ACCESS_REMOTE_READ as c_uint;
         let attr = abi::QpAttr { state: abi::STATE_INIT, port, pkey_index, access, ..Default::default() };
         self.modify(attr, mask::STATE | mask::PORT | mask::PKEY_INDEX | mask::ACCESS)
     }
 
-    /// Connects the queue pair, which can receive and send from now on. The packets that it sends are numbered from
-    /// `psn`.
-    ///
-    /// # Errors
-    /// The error of the system.
+    /// Connects the queue pair, which can then receive and send. The packets that it sends are numbered from `psn`.
     pub(crate) fn connect(
         &self,
         route: &Route,
@@ -201,8 +186,8 @@ impl Qp {
         psn: u32,
         attrs: QpAttrs,
     ) -> io::Result<()> {
-        /// The timer after "receiver not ready", 0.64 ms, and the number of retries, which is infinite. The sender
-        /// counts the peer's receives, so one is always posted.
+        /// The verbs codes of the pause after "receiver not ready", 0.64 ms, and of an infinite number of retries.
+        /// Neither should be needed: the sender counts the peer's receives.
         const RNR: (u8, u8) = (12, 7);
         let to_receive = abi::QpAttr {
             state: abi::STATE_RTR,
@@ -241,15 +226,11 @@ impl Qp {
         unsafe { self.raw.as_ref() }.number
     }
 
-    /// Returns how many bytes can be copied into a work request.
     pub(crate) fn inline(&self) -> usize {
         self.inline
     }
 
     /// Posts one work request.
-    ///
-    /// # Errors
-    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// * `list` of the request points to `count` pieces, and an address handle in it exists, until the call returns.
@@ -267,9 +248,6 @@ impl Qp {
 
     /// Posts a message.
     ///
-    /// # Errors
-    /// The error of the library, for example if the queue is full.
-    ///
     /// # Safety
     /// The bytes stay valid and unchanged until the work request has completed, or the queue pair is destroyed. If
     /// they are copied into the request, they stay so until the call returns.
@@ -281,9 +259,6 @@ impl Qp {
     }
 
     /// Posts a datagram, and requests its completion.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     ///
     /// # Safety
     /// As [`send`](Self::send).
@@ -304,9 +279,6 @@ impl Qp {
 
     /// Posts a read of the peer's memory, and requests its completion.
     ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    ///
     /// # Safety
     /// The memory at `to` stays valid, and nothing else accesses it, until the read has completed, or the queue pair
     /// is destroyed.
@@ -326,9 +298,6 @@ impl Qp {
 
     /// Posts a read of no bytes, which needs no key. Its completion means that all work requests before it have
     /// completed.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     pub(crate) fn post_fence_read(&self, id: u64) -> io::Result<()> {
         let mut request = request(id, ptr::null_mut(), 0, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
         request.request = abi::Request { remote: abi::Remote { addr: 0, rkey: 0 } };
@@ -337,9 +306,6 @@ impl Qp {
     }
 
     /// Posts receives of datagrams.
-    ///
-    /// # Errors
-    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// As [`SharedReceiveQueue::post`].

@@ -11,10 +11,9 @@ use super::context::{Context, check, non_null};
 use super::mr::ProtectionDomain;
 use crate::sys::{self, BorrowedFd};
 
-/// The maximum number of receives that are posted in one call, and of completions that the inlet polls in one call.
+/// The maximum number of receives that one call posts, and of completions that the inlet polls in one call.
 pub(crate) const BATCH: usize = 64;
 
-/// A completion queue with its event channel.
 pub(crate) struct CompletionQueue {
     raw: NonNull<abi::Cq>,
     channel: NonNull<abi::CompChannel>,
@@ -34,9 +33,6 @@ impl fmt::Debug for CompletionQueue {
 
 impl CompletionQueue {
     /// Creates a queue with space for `room` completions.
-    ///
-    /// # Errors
-    /// The error of the system.
     pub(crate) fn new(context: &Arc<Context>, room: usize) -> io::Result<Arc<Self>> {
         let room = c_int::try_from(room).map_err(io::Error::other)?;
         let functions = context.functions;
@@ -72,7 +68,7 @@ impl CompletionQueue {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// Makes the descriptor unreadable until the next completion arrives.
+    /// Makes the descriptor readable when the next completion arrives, and unreadable until then.
     pub(crate) fn arm(&self) {
         let functions = self.context.functions;
         let (mut queue, mut owner) = (ptr::null_mut(), ptr::null_mut());
@@ -83,7 +79,7 @@ impl CompletionQueue {
         }
         // SAFETY: the context is open.
         let notify = unsafe { self.context.raw.as_ref() }.ops.req_notify_cq;
-        // SAFETY: the queue belongs to the context. If the call fails, a sleeping rank only wakes later.
+        // SAFETY: the queue belongs to the context. If the call fails, a sleeping rank wakes later.
         unsafe { notify(self.raw.as_ptr(), 0) };
     }
 
@@ -107,7 +103,6 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// A receive queue that several queue pairs share.
 pub(crate) struct SharedReceiveQueue {
     raw: NonNull<abi::Srq>,
     domain: Arc<ProtectionDomain>,
@@ -138,9 +133,6 @@ pub(crate) struct RecvSge {
 
 impl SharedReceiveQueue {
     /// Creates a queue with space for `room` receives.
-    ///
-    /// # Errors
-    /// The error of the system.
     pub(crate) fn new(domain: &Arc<ProtectionDomain>, room: usize) -> io::Result<Arc<Self>> {
         let max_wr = u32::try_from(room).map_err(io::Error::other)?;
         let attr = abi::SrqAttr { max_wr, max_sge: 1, limit: 0 };
@@ -156,9 +148,6 @@ impl SharedReceiveQueue {
     }
 
     /// Posts receives in order, at most [`BATCH`].
-    ///
-    /// # Errors
-    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// The memory stays valid, and nothing else accesses it, until the completion with its id has come, or the queue

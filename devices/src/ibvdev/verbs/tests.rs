@@ -127,7 +127,7 @@ fn wrong_key_breaks_the_queue_pair_and_flushes_later_requests() {
 }
 
 #[test]
-fn sleeper_is_woken_by_a_completion() {
+fn completion_wakes_a_sleeping_thread() {
     let Some((a, b, _)) = pair() else { return };
     let bell = crate::Doorbell::new().unwrap();
     a.completions.arm();

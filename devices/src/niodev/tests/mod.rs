@@ -19,7 +19,7 @@ use crate::device::{Body, Device, Endpoint, Inlet, Landing, OpToken, PeerId, Pos
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
 
-/// A time limit far above the needs of any test here.
+/// A time limit that no correct run of a test here reaches.
 const LIVENESS: Duration = Duration::from_secs(20);
 
 fn key(secret: u8) -> Arc<JobKey> {

@@ -107,7 +107,7 @@ fn a_reflected_proof_is_refused() {
 }
 
 #[test]
-fn every_bit_of_a_hello_is_authenticated() {
+fn hello_with_a_changed_bit_fails_the_handshake() {
     for bit in 0..56 * 8 {
         let (mut one, mut hello) = Handshake::connect(identity(1), 2, [1; 32]);
         hello[bit / 8] ^= 1 << (bit % 8);

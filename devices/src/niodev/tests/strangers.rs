@@ -17,7 +17,6 @@ use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::sys::socket::unacknowledged;
 
-/// Checks that a new rank 1 and this rank can communicate.
 fn assert_peers_can_communicate(a: &mut Rank) {
     let mut b = Rank::new(1, 8);
     let mut endpoint = a.endpoint(&b);
@@ -266,7 +265,7 @@ fn assert_impostor_does_not_lose_the_peer(answer: impl Fn(TcpStream)) {
     });
     assert_eq!(rank.got.lost, []);
     assert_eq!(endpoint.post(&[0; 8], Body::Empty), Err(PostError::Again));
-    // A closed port proves that the peer is gone.
+    // Refused attempts prove that the peer is gone.
     drop(impostor);
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);

@@ -29,11 +29,10 @@ pub(crate) fn place(cpu: usize) -> [usize; 3] {
     [0, 0, cpu]
 }
 
-/// Whether several processes can map the same memory.
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = false;
 
-/// The number of the error for an unsupported operation: 0, because platforms have no common number for it.
+// Platforms have no common number for this error.
 pub(crate) const NOT_SUPPORTED: i32 = 0;
 
 pub(crate) mod membarrier {
@@ -86,7 +85,7 @@ pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: us
     Err(Errno::UNSUPPORTED)
 }
 
-/// Returns the nanoseconds since the first call: one process has all ranks, so a clock of this process suffices.
+/// Returns the nanoseconds since the first call. All ranks are in one process, so its own clock suffices.
 pub(crate) fn monotonic_ns() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed().as_nanos() as u64

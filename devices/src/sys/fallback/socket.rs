@@ -1,4 +1,4 @@
-//! Stream sockets, which this platform does not have. The calls that create a socket fail, so no other call is made.
+//! Stream sockets, which this platform does not have. Every call fails or has no effect.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

@@ -38,7 +38,7 @@ impl EventFd {
     }
 
     pub(crate) fn signal(&self) {
-        // EAGAIN means that the counter is full, so the event is readable already.
+        // EAGAIN means that the counter is full, and so already readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -49,7 +49,7 @@ impl EventFd {
             smallvec![PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
         fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-        // If a signal interrupts the poll, the sleep only ends early.
+        // If a signal interrupts the poll, the sleep ends early.
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 

@@ -18,7 +18,6 @@ pub(crate) fn register() -> bool {
     offered > 0 && offered & both == both && membarrier(REGISTER_GLOBAL_EXPEDITED) == 0
 }
 
-/// Returns whether the fence succeeded.
 pub(crate) fn run() -> bool {
     membarrier(GLOBAL_EXPEDITED) == 0
 }

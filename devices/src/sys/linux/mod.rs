@@ -1,5 +1,3 @@
-//! The Linux implementation of the items that the parent module lists.
-
 mod cores;
 mod event;
 pub(crate) mod membarrier;
@@ -22,14 +20,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Whether several processes can map the same memory.
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = true;
 
-/// The number of the error for an unsupported operation.
 pub(crate) const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
-/// Returns the nanoseconds of the clock that all processes of this host share.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // This does not use rustix, which calls the vDSO directly: that fails under valgrind.
@@ -56,7 +51,6 @@ pub(crate) fn memlock_limit() -> Option<usize> {
     (!(has_right && is_initial_namespace)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Raises the limit of open descriptors of this process to the highest value that it may set.
 pub(crate) fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -86,12 +80,11 @@ pub(crate) unsafe fn borrow_fd<'a>(number: i32) -> Option<BorrowedFd<'a>> {
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Makes calls on a descriptor fail instead of blocking.
 pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(descriptor, true)
 }
 
-/// Makes a descriptor's number refer to another file, and makes calls on that file fail instead of blocking.
+/// Makes a descriptor's number refer to `file`, and makes calls on that file fail instead of blocking.
 #[cfg(test)]
 pub(crate) fn replace_file_of(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
     use std::os::fd::{AsFd, AsRawFd};

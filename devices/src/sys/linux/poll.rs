@@ -7,7 +7,6 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// The readiness for which a socket is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Interest {
     Read,
@@ -61,7 +60,7 @@ impl Poll {
     pub(crate) fn poll(&self, each: impl FnMut(Readiness)) -> bool {
         let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A call that a signal interrupts reports no event.
+        // If a signal interrupts the call, report no event.
         let Ok((events, _)) = epoll::wait(&self.0, &mut events, Some(&now)) else { return true };
         let ready = |event: &Event| {
             let flags = event.flags;
@@ -76,7 +75,6 @@ impl Poll {
         events.len() < BATCH
     }
 
-    /// Returns a descriptor that is readable when there are events.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -22,7 +22,7 @@ pub(crate) fn own_pid() -> u32 {
 #[derive(Debug)]
 pub(crate) struct Process {
     number: Pid,
-    /// A pidfd, if the system supports it.
+    /// `None` if the system does not support pidfds.
     fd: Option<OwnedFd>,
 }
 
@@ -47,8 +47,8 @@ impl Process {
     }
 }
 
-/// Copies one or two pieces from the memory of a process, in order. Returns the number of bytes copied. It is less
-/// than requested if memory is not mapped there.
+/// Copies one or two pieces from the memory of a process, in order. Returns the number of bytes copied, which is less
+/// than requested if part of the memory is not mapped.
 ///
 /// # Errors
 /// The first byte cannot be copied, or, on processors other than x86, the first byte of the second piece.
@@ -92,11 +92,11 @@ unsafe fn read_pieces(process: u32, pieces: &[RemoteIov]) -> Result<usize, Errno
     // SAFETY: the kernel writes to `to`, as the caller permits, and otherwise accesses only the two lists in this
     // process.
     let copied = unsafe { libc::process_vm_readv(process, to.as_ptr(), count, from.as_ptr(), count, 0) };
-    answer(copied)
+    copied_or_errno(copied)
 }
 
 /// Copies `len` bytes from address `from` of this process to address `to` of another one. Returns the number of bytes
-/// copied. It is less than requested if memory is not mapped on either side.
+/// copied, which is less than requested if part of the memory of either process is not mapped.
 ///
 /// # Errors
 /// The first byte cannot be copied.
@@ -113,10 +113,10 @@ pub(crate) unsafe fn write_process(process: u32, from: u64, to: u64, len: usize)
     // SAFETY: the kernel does not write to this process, and writes to the other one only where it expects the bytes,
     // as the caller promises. A source that is not mapped is an error.
     let copied = unsafe { libc::process_vm_writev(process, &raw const from, 1, &raw const to, 1, 0) };
-    answer(copied)
+    copied_or_errno(copied)
 }
 
-fn answer(copied: isize) -> Result<usize, Errno> {
+fn copied_or_errno(copied: isize) -> Result<usize, Errno> {
     usize::try_from(copied).map_err(|_| {
         let code = std::io::Error::last_os_error().raw_os_error();
         Errno::from_raw_os_error(code.unwrap_or(libc::EIO))

@@ -37,7 +37,7 @@ pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     let own: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
     rustix::net::connect(&socket, &own)?;
     match rustix::net::send(&socket, &[0], SendFlags::NOSIGNAL) {
-        // These errors do not concern the address: a firewall might forbid only datagrams, or a buffer is full.
+        // These errors do not concern the address: a firewall might forbid only datagrams, or a buffer might be full.
         Ok(_) | Err(Errno::PERM | Errno::ACCESS | Errno::AGAIN | Errno::NOBUFS) => Ok(()),
         Err(error) => Err(error),
     }
@@ -74,7 +74,6 @@ pub(crate) fn no_delay(socket: &OwnedFd) {
     let _ = sockopt::set_tcp_nodelay(socket, true);
 }
 
-/// Enables quick acknowledgements.
 pub(crate) fn acknowledge(socket: &OwnedFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_quickack(socket, true);
@@ -110,11 +109,10 @@ pub(crate) fn shut_writing(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
-/// Returns how many bytes the peer's host has not acknowledged.
+/// Returns how many bytes the peer's host has not acknowledged; 0 if the system does not report it.
 pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    // If the socket does not support the call, there is nothing to wait for.
     if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }

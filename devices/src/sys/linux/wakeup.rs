@@ -53,7 +53,7 @@ impl Wakeup {
         }
     }
 
-    /// Returns the name, which is never 0.
+    /// Returns the name, which is not 0.
     pub(crate) fn name(&self) -> u64 {
         self.name
     }

@@ -1,3 +1,5 @@
+//! Random frames and bodies from one peer.
+
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
 use proptest::prelude::*;
@@ -44,7 +46,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Drops and completes steps so that they keep the call order that [`mpj_devices::Sink`] requires of a device.
+/// Drops and completes steps so that they follow the call order that [`mpj_devices::Sink`] requires of a device.
 fn well_ordered(steps: Vec<Step>) -> Vec<Step> {
     let mut left: Option<usize> = None;
     let mut out = Vec::new();

@@ -1,5 +1,4 @@
-//! The engine marks gets from a peer as bidirectional while that peer also fetches a body, and so cannot help with the
-//! copy.
+//! The engine marks gets from a peer as bidirectional while that peer fetches a body from this rank.
 
 use mpj_devices::{Mode, Started};
 

@@ -84,7 +84,7 @@ fn cancelled_queued_frames_are_not_sent_and_return_their_credit() {
     let bench = bench();
     for mode in [Mode::Standard, Mode::Synchronous] {
         bench.stop_endpoints(true);
-        // More messages than the credit allows: each cancel returns its credit.
+        // More messages than the credit allows: each cancel must return the credit of its message.
         for _ in 0..3000 {
             let send = pending(bench.send(1, vec![1; EAGER_LIMIT], mode).unwrap());
             assert!(cancel(&bench, &send));

@@ -36,7 +36,7 @@ fn kinds(sent: &[Sent]) -> Vec<u8> {
     sent.iter().map(|(_, head, _)| head[0]).collect()
 }
 
-/// Resolves the channel of each frame as its receiver does: the context that its number was last bound to.
+/// Returns each frame with its context: the one to which the channel number of the frame was last bound.
 fn by_context(sent: Vec<Sent>) -> Vec<(u64, Sent)> {
     let mut bound = HashMap::new();
     let mut named = Vec::new();
@@ -102,7 +102,6 @@ fn cts_for_a_cancelled_send_is_answered_by_a_nack() {
     }
 }
 
-/// A rank that frees a channel refuses its unreceived messages, so that their senders do not wait.
 #[test]
 fn messages_to_a_freed_channel_are_refused() {
     for bound_before in [false, true] {
@@ -149,14 +148,13 @@ fn refused_message_fails() {
     bench.engine.close();
 }
 
-/// A second `free` of a channel has no effect on channels that were joined in between.
+/// A second `free` of a channel has no effect on channels that were joined after the first.
 #[test]
 fn wire_id_names_one_channel_at_a_time() {
     let bench = bench();
     let freed = join(&bench, SUB);
     bench.engine.free(&freed);
     let one = join(&bench, 60);
-    // A message of rank 1 on the freed channel, as a reply to an earlier one.
     bench.play([frame(bind(7, SUB, 1)), Step::Frame(1, eager(7), vec![1; 9])]);
     bench.engine.free(&freed);
     let two = join(&bench, 70);
@@ -174,7 +172,7 @@ fn wire_id_names_one_channel_at_a_time() {
     assert!(!data.is_empty() && data.iter().all(|s| numbers[&s.1[2]] == 60));
 }
 
-/// A body can outlive its channel, whose number is then reused.
+/// A body can outlive its channel. Its frames name the context of that channel, even if the channel number is reused.
 #[test]
 fn body_in_progress_keeps_its_context() {
     let bench = bench();
@@ -217,7 +215,6 @@ fn freed_channels_use_no_wire_ids() {
     bench.assert_others_communicate();
 }
 
-/// Contexts that no rank joins use no wire ids.
 #[test]
 fn forged_contexts_take_no_channel() {
     let bench = bench();

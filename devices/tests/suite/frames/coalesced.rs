@@ -8,7 +8,7 @@ use super::device::Step;
 use super::fixture::{Fixture, WORLD};
 use super::head_encoding::{EAGER, FIN, bind, eager_sync};
 
-/// A bench whose endpoints coalesce frames, and which has sent messages to ranks 1 and 2.
+/// Returns a fixture whose endpoints coalesce frames, and which has sent messages to ranks 1 and 2.
 fn bench() -> Fixture {
     let bench = Fixture::new();
     for rank in [1, 2] {
@@ -61,7 +61,6 @@ fn wait_on_a_completed_send_flushes_coalesced_frames() {
     start(&bench);
     bench.engine.flush_coalesced();
     assert_eq!(bodies(&bench, 1), [1, 2, 3]);
-    // Nothing is sent twice.
     bench.engine.flush_coalesced();
     assert_eq!(bench.sent(), []);
 }
@@ -76,7 +75,6 @@ fn started_synchronous_message_can_be_coalesced() {
     assert_eq!(bodies(&bench, 1), [7]);
 }
 
-/// Frames other than messages are not delayed, for example the reply to a synchronous message that has matched.
 #[test]
 fn replies_are_not_coalesced() {
     let bench = bench();

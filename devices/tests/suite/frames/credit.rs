@@ -1,5 +1,5 @@
-//! Credit limits the bytes of eager messages that a peer has outstanding. A peer that exceeds its credit is reported
-//! dead. Credit moves from idle to busy peers.
+//! Credit limits the bytes of eager messages that a peer may have outstanding. A peer that exceeds it is reported dead.
+//! Credit moves from idle to busy peers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,11 +12,12 @@ use super::device::{EAGER_LIMIT, Gets, Step};
 use super::fixture::{Fixture, REST, WORLD, report_death};
 use super::head_encoding::*;
 
-/// The eager credit of a peer, the credit that a message uses in addition to its body, and the limit of messages
-/// without a reply.
+/// The eager credit of a peer in bytes.
 const CREDIT_BYTES: u64 = 8 << 20;
-const EACH: u64 = 64;
-const WINDOW: u64 = 1 << 20;
+/// The credit that a message uses in addition to its body.
+const MESSAGE_COST: u64 = 64;
+/// The maximum number of messages without a reply.
+const RTS_LIMIT: u64 = 1 << 20;
 
 fn bench() -> Fixture {
     bench_of(&Config::default())
@@ -61,7 +62,7 @@ fn peer_that_exceeds_its_credit_is_reported() {
             }
         }
         let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
-        // The credit of 8 MiB, and the memory of tests that run at the same time.
+        // The limit leaves room for the memory of tests that run at the same time.
         assert!(held < 24 << 20, "{held} bytes are held for one peer");
         assert_eq!(bench.death(), Some(1));
         let cause = cause(&bench);
@@ -76,14 +77,14 @@ fn credit_can_be_used_to_the_last_byte_and_is_granted_again() {
     let mut credit = CREDIT_BYTES;
     let mut waiting = 0;
     for round in 0..6 {
-        // Use up the credit in messages of several sizes, and the rest in one message of exactly that size.
-        while credit >= EAGER_LIMIT as u64 + 2 * EACH {
+        // Use up the credit with messages of several sizes. The last one has exactly the remaining size.
+        while credit >= EAGER_LIMIT as u64 + 2 * MESSAGE_COST {
             let len = [0, 1, 1000, EAGER_LIMIT][(waiting + round) % 4];
             bench.play([eager_message(len)]);
-            credit -= len as u64 + EACH;
+            credit -= len as u64 + MESSAGE_COST;
             waiting += 1;
         }
-        bench.play([eager_message((credit - EACH) as usize)]);
+        bench.play([eager_message((credit - MESSAGE_COST) as usize)]);
         (credit, waiting) = (0, waiting + 1);
         assert_eq!(bench.death(), None, "round {round}");
         for _ in 0..waiting {
@@ -96,23 +97,22 @@ fn credit_can_be_used_to_the_last_byte_and_is_granted_again() {
     // Messages that match a posted receive also use credit, which is granted again.
     for _ in 0..5000 {
         let posted = bench.post_bytes(1, EAGER_LIMIT);
-        if credit < EAGER_LIMIT as u64 + EACH {
+        if credit < EAGER_LIMIT as u64 + MESSAGE_COST {
             credit += granted(&bench);
         }
         bench.play([eager_message(EAGER_LIMIT)]);
-        credit -= EAGER_LIMIT as u64 + EACH;
+        credit -= EAGER_LIMIT as u64 + MESSAGE_COST;
         assert!(posted.finish().unwrap().0.is_ok());
     }
     assert_eq!(bench.death(), None);
 }
 
-/// With a budget of 1 MiB and four ranks, each peer begins with 128 KiB, and 512 KiB remain for growth.
 #[test]
 fn busy_peer_is_granted_more_while_the_budget_lasts() {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     let bench = bench_of(&config);
-    let cost = EAGER_LIMIT as u64 + EACH;
+    let cost = EAGER_LIMIT as u64 + MESSAGE_COST;
     let (mut credit, mut most) = (128 << 10, 0);
     for _ in 0..100 {
         most = most.max(credit);
@@ -129,7 +129,7 @@ fn busy_peer_is_granted_more_while_the_budget_lasts() {
     }
     let all = (128 + 512) << 10;
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
-    // Another peer has its initial credit, and its credit cannot grow.
+    // Another peer has only its initial credit, because the budget is used up.
     assert_eq!(bench.death(), None);
     let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
     for _ in 0..(128 << 10) / cost {
@@ -145,13 +145,13 @@ fn peer_that_exceeds_the_rts_limit_is_reported() {
     for sync in [false, true] {
         let bench = bench();
         let announce = |op| if sync { eager_sync(0, op) } else { rts(0, op, 50_000) };
-        // A message that matches a posted receive does not count against the limit.
+        // A synchronous message that matches a posted receive does not count against the limit.
         let before = if sync { 1000 } else { 0 };
         for op in 0..before {
             let _posted = bench.post_bytes(1, 50_000);
             bench.play([Step::Frame(1, announce(op), vec![])]);
         }
-        let credit = if sync { CREDIT_BYTES / EACH - before } else { WINDOW };
+        let credit = if sync { CREDIT_BYTES / MESSAGE_COST - before } else { RTS_LIMIT };
         for first in (0..credit).step_by(1 << 14) {
             let ops = first..credit.min(first + (1 << 14));
             bench.play(ops.map(|op| Step::Frame(1, announce(before + op), vec![])));
@@ -179,7 +179,7 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
         bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed)
     };
     let mut ops = Vec::new();
-    for _ in 0..WINDOW {
+    for _ in 0..RTS_LIMIT {
         drop(send().unwrap());
         if ops.len() < 2 {
             ops.extend(bench.take_ops(1, RTS));
@@ -187,18 +187,18 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
             bench.sent();
         }
     }
-    assert_eq!(send().unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
+    assert_eq!(send().unwrap_err(), Fault::TooManyMessages { rank: 1, limit: RTS_LIMIT });
     let sync = bench.send(1, vec![1; 10], Mode::Synchronous);
-    assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
+    assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: RTS_LIMIT });
     assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "it needs no reply");
-    // Each reply makes room for one announcement.
+    // Each reply permits one more message.
     for (kind, (op, _)) in [CTS, FIN].into_iter().zip(ops) {
         bench.play([Step::Frame(1, reply(kind, 0, op, 7), vec![])]);
         assert!(send().is_ok() && send().is_err());
     }
 }
 
-/// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB remain for growth.
+/// Returns a fixture with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB remain for growth.
 fn small_budget() -> Fixture {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
@@ -211,8 +211,8 @@ const GRANT: u64 = 0;
 const RECALL: u64 = 1;
 const RETURN: u64 = 2;
 
-/// A peer that repeatedly uses all its credit.
-struct Busy {
+/// A peer that sends as much as its credit allows.
+struct EagerPeer {
     rank: u32,
     /// Its channel, the wire id that it has bound to the channel, and its rank there.
     channel: Arc<Channel>,
@@ -224,14 +224,14 @@ struct Busy {
     recalled: Vec<u64>,
 }
 
-impl Busy {
+impl EagerPeer {
     fn new(rank: u32, number: u16, channel: Arc<Channel>, source: i32) -> Self {
-        Busy { rank, channel, number, source, credit: 128 << 10, recalled: Vec::new() }
+        EagerPeer { rank, channel, number, source, credit: 128 << 10, recalled: Vec::new() }
     }
 
-    /// Sends as much as the credit allows, and receives it. Returns the credit before.
+    /// Sends as much as the credit allows, and lets the engine receive it. Returns the credit before the call.
     fn send(&mut self, bench: &Fixture) -> u64 {
-        let cost = EAGER_LIMIT as u64 + EACH;
+        let cost = EAGER_LIMIT as u64 + MESSAGE_COST;
         let (credit, messages) = (self.credit, self.credit / cost);
         for _ in 0..messages {
             bench.play([Step::Frame(self.rank, eager(self.number), vec![1; EAGER_LIMIT])]);
@@ -249,25 +249,25 @@ impl Busy {
         credit
     }
 
-    fn give_back(&mut self, bench: &Fixture, bytes: u64) {
+    fn return_credit(&mut self, bench: &Fixture, bytes: u64) {
         self.credit -= bytes;
         bench.play([Step::Frame(self.rank, reply(CREDIT, 0, RETURN, bytes), vec![])]);
     }
 }
 
-/// Two peers, of which the first is in the world and the second in [`REST`].
-struct Two {
-    idle: Busy,
-    busy: Busy,
+/// Two peers: rank 1, which sends in the world, and rank 2, which sends in [`REST`].
+struct TwoPeers {
+    idle: EagerPeer,
+    busy: EagerPeer,
 }
 
-impl Two {
-    /// Lets the first peer use up the budget, and the second one request credit.
+impl TwoPeers {
+    /// Lets the first peer obtain all spare credit. Then the second peer sends until that credit is recalled.
     fn play(bench: &Fixture) -> Self {
         let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
-        let idle = Busy::new(1, 0, Arc::clone(&bench.world), 1);
-        let mut two = Two { idle, busy: Busy::new(2, 40, rest, 1) };
+        let idle = EagerPeer::new(1, 0, Arc::clone(&bench.world), 1);
+        let mut two = TwoPeers { idle, busy: EagerPeer::new(2, 40, rest, 1) };
         for _ in 0..20 {
             two.idle.send(bench);
             two.handle_credit_frames(bench);
@@ -277,7 +277,7 @@ impl Two {
         two
     }
 
-    /// Lets the second peer send until credit of the first one was recalled `times` times.
+    /// Lets the second peer send until the credit of the first one was recalled `times` times in total.
     fn until_recalled(&mut self, bench: &Fixture, times: usize) {
         for _ in 0..100 {
             if self.idle.recalled.len() < times {
@@ -298,7 +298,7 @@ impl Two {
         }
     }
 
-    /// Lets the second peer send `times` times; returns the largest credit that it had.
+    /// Lets the second peer send `times` times, and returns the largest credit that it had.
     fn max_burst(&mut self, bench: &Fixture, times: usize) -> u64 {
         let mut most = 0;
         for _ in 0..times {
@@ -312,16 +312,16 @@ impl Two {
 #[test]
 fn returned_credit_is_granted_to_another_peer() {
     let bench = small_budget();
-    let mut two = Two::play(&bench);
+    let mut two = TwoPeers::play(&bench);
     let most = two.max_burst(&bench, 20);
     assert!(most <= 128 << 10, "the first peer has not returned its credit yet: {most}");
     assert_eq!(two.idle.recalled.len(), 1, "no peer is recalled twice");
-    two.idle.give_back(&bench, 512 << 10);
+    two.idle.return_credit(&bench, 512 << 10);
     let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
-    // The idle peer keeps its initial credit, and no more.
+    // The idle peer keeps only its initial credit.
     assert_eq!(bench.death(), None);
-    for _ in 0..=two.idle.credit / (EAGER_LIMIT as u64 + EACH) {
+    for _ in 0..=two.idle.credit / (EAGER_LIMIT as u64 + MESSAGE_COST) {
         bench.play([eager_message(EAGER_LIMIT)]);
     }
     assert_eq!(bench.death(), Some(1));
@@ -330,12 +330,12 @@ fn returned_credit_is_granted_to_another_peer() {
 #[test]
 fn peer_that_returns_nothing_is_recalled_again_later() {
     let bench = small_budget();
-    let mut two = Two::play(&bench);
+    let mut two = TwoPeers::play(&bench);
     for times in 2..5 {
-        two.idle.give_back(&bench, 0);
+        two.idle.return_credit(&bench, 0);
         two.until_recalled(&bench, times);
     }
-    two.idle.give_back(&bench, 64 << 10);
+    two.idle.return_credit(&bench, 64 << 10);
     let most = two.max_burst(&bench, 20);
     assert!((128 << 10..=192 << 10).contains(&most), "{most} bytes");
     assert_eq!(bench.death(), None);
@@ -345,14 +345,14 @@ fn peer_that_returns_nothing_is_recalled_again_later() {
 fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
     for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
         let bench = small_budget();
-        let mut two = Two::play(&bench);
+        let mut two = TwoPeers::play(&bench);
         if let Some(bytes) = returned {
-            two.idle.give_back(&bench, bytes);
+            two.idle.return_credit(&bench, bytes);
         }
         report_death(&bench, 1);
         bench.play([]);
         two.idle.credit = u64::MAX;
-        two.idle.give_back(&bench, 512 << 10);
+        two.idle.return_credit(&bench, 512 << 10);
         let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
         assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes after {returned:?}");
     }
@@ -360,20 +360,20 @@ fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
 
 #[test]
 fn peer_that_returns_too_much_credit_is_reported() {
-    // Credit that was not recalled, and more than the peer has.
+    // Credit that was not recalled.
     for bytes in [0, 1, u64::MAX] {
         let bench = small_budget();
         bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, bytes), vec![])]);
         assert_eq!(bench.death(), Some(1), "{bytes}");
     }
     let bench = small_budget();
-    let mut two = Two::play(&bench);
+    let mut two = TwoPeers::play(&bench);
     two.idle.credit = u64::MAX;
-    two.idle.give_back(&bench, (512 << 10) + 1);
+    two.idle.return_credit(&bench, (512 << 10) + 1);
     assert_eq!(bench.death(), Some(1), "more than was recalled");
     let bench = small_budget();
-    let two = Two::play(&bench);
-    for _ in 0..two.idle.credit / (EAGER_LIMIT as u64 + EACH) {
+    let two = TwoPeers::play(&bench);
+    for _ in 0..two.idle.credit / (EAGER_LIMIT as u64 + MESSAGE_COST) {
         bench.play([eager_message(EAGER_LIMIT)]);
     }
     assert_eq!(bench.death(), None);
@@ -384,11 +384,11 @@ fn peer_that_returns_too_much_credit_is_reported() {
     assert_eq!(bench.death(), Some(1), "there is no such frame");
 }
 
-/// On the sending side, recalled credit is returned, except for the part that messages have used.
+/// A sender returns the recalled credit, except for the part that messages have used.
 #[test]
 fn recalled_credit_is_returned_once() {
     let bench = bench();
-    let cost = 1000 + EACH;
+    let cost = 1000 + MESSAGE_COST;
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     bench.sent();
     let left = CREDIT_BYTES - cost;
@@ -396,7 +396,7 @@ fn recalled_credit_is_returned_once() {
         bench.play([Step::Frame(1, reply(CREDIT, 0, RECALL, asked), vec![])]);
         assert_eq!(bench.take_ops(1, CREDIT), [(RETURN, given)], "{asked}");
     }
-    // Without credit messages go by rendezvous, until credit is granted again.
+    // Without credit, messages use rendezvous until credit is granted again.
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     assert_eq!(bench.take_ops(1, RTS).len(), 1);
     bench.play([Step::Frame(1, reply(CREDIT, 0, GRANT, cost), vec![])]);
@@ -404,7 +404,7 @@ fn recalled_credit_is_returned_once() {
     assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
 }
 
-/// Replies would accumulate without limit for a peer that recalls credit again before it can have the first reply.
+/// A peer must not recall credit again before it can have the first reply. Otherwise replies would accumulate.
 #[test]
 fn peer_that_recalls_without_pause_is_reported() {
     let bench = bench();

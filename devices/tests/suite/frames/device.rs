@@ -1,4 +1,4 @@
-//! A device whose peers are played by the test: it delivers any frame to the engine and records the frames that the
+//! A device whose peers are played by the test. It delivers any frame to the engine and records the frames that the
 //! engine sends.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use mpj_devices::{
 };
 use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
-/// One action of the engine's peers.
+/// An event that the device reports to the engine.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Frame(u32, Vec<u8>, Vec<u8>),
@@ -23,8 +23,8 @@ pub(crate) enum Step {
     Bytes(u32, Vec<u8>),
     Landed(u32),
     Lost(u32),
-    /// The device op with this token completes: with success, after its bytes were written if it is a get, or with a
-    /// failure.
+    /// The device op with this token ends, with success or failure. A get writes its bytes first, or half of them if it
+    /// fails.
     Completed(u64, bool),
     /// The memory under this token is quiesced.
     Quiesced(u64),
@@ -36,27 +36,26 @@ pub(crate) type Sent = (u32, Vec<u8>, Vec<u8>);
 /// How the endpoints execute gets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Gets {
-    /// Not supported.
+    /// Gets are not supported.
     #[default]
     None,
-    /// Each writes half of its bytes and fails, because the memory was revoked.
+    /// Each get writes half of its bytes and fails, as if the memory was revoked.
     Fail,
-    /// They are started, in pieces of [`PIECE`], and bodies from [`ZCOPY_MIN`] on are sent zero-copy. Their memory is
-    /// registered.
+    /// Gets of at most [`PIECE`] bytes complete later. Pieces of at least [`ZCOPY_MIN`] bytes are sent zero-copy. The
+    /// memory is registered.
     Start,
-    /// They are executed at once, in pieces of [`PIECE`].
+    /// Gets of at most [`PIECE`] bytes are executed at once.
     Now,
 }
 
-/// A device op that was started.
 #[derive(Clone, Debug)]
 pub(crate) struct StartedOp {
     pub(crate) token: u64,
     pub(crate) key: Vec<u8>,
-    /// The position of the first byte in the body, and the number of bytes.
+    /// The position of the first byte in the body.
     pub(crate) at: usize,
     pub(crate) len: usize,
-    /// The address to which a get writes.
+    /// The address to which a get writes; `None` for a send.
     to: Option<usize>,
 }
 
@@ -64,16 +63,19 @@ pub(crate) struct StartedOp {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
-    /// How often the engine has polled for steps; a poll also counts if it finds them locked.
+    /// How often the engine has polled for steps. A poll counts before it locks the steps.
     pub(crate) polls: AtomicUsize,
     pub(crate) sent: Mutex<Vec<Sent>>,
     pub(crate) gets: Gets,
+    /// Whether endpoints reject frames and gets.
     pub(crate) full: AtomicBool,
+    /// Whether endpoints coalesce messages.
     pub(crate) coalesces: AtomicBool,
+    /// The number of registered pool regions.
     pub(crate) regions: AtomicUsize,
-    /// The number of pieces that were executed at once.
+    /// The number of gets that were executed at once.
     pub(crate) pieces: AtomicUsize,
-    /// The number of these pieces that were marked as bidirectional.
+    /// The number of these gets that were marked as bidirectional.
     pub(crate) bidirectional: AtomicUsize,
     /// The pending device ops.
     pub(crate) ops: Mutex<Vec<StartedOp>>,
@@ -86,9 +88,9 @@ pub(crate) struct Wire {
 }
 
 #[derive(Debug)]
-struct Noted(&'static str, Arc<Wire>);
+struct DropRecord(&'static str, Arc<Wire>);
 
-impl Drop for Noted {
+impl Drop for DropRecord {
     fn drop(&mut self) {
         lock(&self.1.dropped).push(self.0);
     }
@@ -128,10 +130,11 @@ unsafe impl Driver for FakeDriver {
             },
             Gets::Now => Caps { get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }), ..frames },
         };
-        let noted = |what| Noted(what, Arc::clone(&self.0));
-        let inlet = FakeInlet { wire: Arc::clone(&self.0), incoming: HashMap::new(), _noted: noted("inlet") };
+        let record = |what| DropRecord(what, Arc::clone(&self.0));
+        let inlet =
+            FakeInlet { wire: Arc::clone(&self.0), incoming: HashMap::new(), _noted: record("inlet") };
         Ok(Opened {
-            device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps, _noted: noted("device") }),
+            device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps, _noted: record("device") }),
             inlet: Box::new(inlet),
         })
     }
@@ -141,7 +144,7 @@ unsafe impl Driver for FakeDriver {
 struct FakeDevice {
     wire: Arc<Wire>,
     caps: Caps,
-    _noted: Noted,
+    _noted: DropRecord,
 }
 
 // SAFETY: a device op no longer accesses its memory once the test says that it has completed; nothing accesses
@@ -165,9 +168,9 @@ unsafe impl Device for FakeDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
-        let noted = Noted("endpoint", Arc::clone(&self.wire));
+        let record = DropRecord("endpoint", Arc::clone(&self.wire));
         let (wire, peer) = (Arc::clone(&self.wire), peer.0);
-        Ok(Box::new(FakeEndpoint { wire, peer, coalesced: Vec::new(), is_peer_gone: false, _noted: noted }))
+        Ok(Box::new(FakeEndpoint { wire, peer, coalesced: Vec::new(), is_peer_gone: false, _noted: record }))
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -177,8 +180,8 @@ unsafe impl Device for FakeDevice {
         region: Option<&Region>,
         _: Access,
     ) -> Result<Registration, RegisterError> {
-        let noted = Noted("registration", Arc::clone(&self.wire));
-        let Some(region) = region else { return Ok(Registration::new(noted, memory.bytes())) };
+        let record = DropRecord("registration", Arc::clone(&self.wire));
+        let Some(region) = region else { return Ok(Registration::new(record, memory.bytes())) };
         // The address of the wire identifies this device.
         let device = Arc::as_ptr(&self.wire).addr() as u64;
         let mut registered = 0;
@@ -188,11 +191,11 @@ unsafe impl Device for FakeDevice {
             Ok(Arc::new(InRegion(Arc::clone(&self.wire))))
         })?;
         let offset = memory.base().addr() - region.base.addr().get();
-        Ok(Registration::new((offset, known, noted), registered))
+        Ok(Registration::new((offset, known, record), registered))
     }
 
     fn pack_key(&self, memory: &Registration, _: usize, _: usize) -> Option<RemoteKey> {
-        match memory.record::<(usize, Arc<dyn RegionRegistration>, Noted)>() {
+        match memory.record::<(usize, Arc<dyn RegionRegistration>, DropRecord)>() {
             Some((offset, ..)) => RemoteKey::new(&offset.to_le_bytes()),
             None => RemoteKey::new(&KEY),
         }
@@ -222,17 +225,17 @@ struct FakeEndpoint {
     peer: u32,
     coalesced: Vec<Sent>,
     is_peer_gone: bool,
-    _noted: Noted,
+    _noted: DropRecord,
 }
 
 impl Endpoint for FakeEndpoint {
     fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        let had = lock(&self.wire.sent).len();
+        let sent_before = lock(&self.wire.sent).len();
         let coalesced = std::mem::take(&mut self.coalesced);
         let posted = self.post(head, body);
         self.coalesced = coalesced;
         if self.wire.coalesces.load(Ordering::Relaxed) {
-            self.coalesced.extend(lock(&self.wire.sent).drain(had..));
+            self.coalesced.extend(lock(&self.wire.sent).drain(sent_before..));
         }
         posted
     }
@@ -340,15 +343,15 @@ pub(crate) fn fetched(at: usize) -> u8 {
 struct FakeInlet {
     wire: Arc<Wire>,
     incoming: HashMap<u32, Destination>,
-    _noted: Noted,
+    _noted: DropRecord,
 }
 
 // SAFETY: the pointers are valid until `landed` or `peer_lost`, on any thread, as `Landing` says.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
-// SAFETY: `incoming` holds the rest of each body's memory. Only that is written, and no body has landed while it has a
-// rest. After a get has ended, nothing is written for it, however often a test completes it.
+// SAFETY: `incoming` holds the unwritten rest of each body's memory. Only that is written, and no body has landed while
+// it has a rest. After a get has ended, nothing is written for it, even if a test completes it again.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -362,8 +365,8 @@ unsafe impl Inlet for FakeInlet {
                         Landing::Into(to) => Destination::Into(to, *len),
                         Landing::Pieces => Destination::Pieces,
                     };
-                    let under = self.incoming.insert(*from, destination);
-                    assert!(under.is_none(), "one body at a time from each peer");
+                    let previous = self.incoming.insert(*from, destination);
+                    assert!(previous.is_none(), "one body at a time from each peer");
                 }
                 Step::Bytes(from, bytes) => match self.incoming.get_mut(from) {
                     Some(Destination::Into(to, left)) => {
@@ -386,13 +389,13 @@ unsafe impl Inlet for FakeInlet {
                     );
                     sink.landed(PeerId(*from));
                 }
-                Step::Completed(token, well) => {
+                Step::Completed(token, succeeds) => {
                     let mut ops = lock(&self.wire.ops);
                     let at = ops.iter().position(|it| it.token == *token);
                     let it = at.map(|at| ops.remove(at));
                     drop(ops);
                     if let Some(StartedOp { to: Some(to), at, len, .. }) = it {
-                        let len = if *well { len } else { len / 2 };
+                        let len = if *succeeds { len } else { len / 2 };
                         let bytes: Vec<u8> = (at..at + len).map(fetched).collect();
                         let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
                         // SAFETY: the get has not ended, so it may write these bytes.
@@ -401,7 +404,7 @@ unsafe impl Inlet for FakeInlet {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
                         }
                     }
-                    let outcome = if *well { Ok(()) } else { Err("the cable was cut".into()) };
+                    let outcome = if *succeeds { Ok(()) } else { Err("the cable was cut".into()) };
                     sink.completed(OpToken(*token), outcome);
                 }
                 Step::Quiesced(token) => sink.quiesced(OpToken(*token)),

@@ -1,5 +1,5 @@
-//! A device that executes gets and zero-copy sends, and reports their completion later: in any order, twice, after a
-//! death, or never. No operation completes before the device has stopped using its memory.
+//! A device that executes gets and zero-copy sends asynchronously. It reports a completion in any order, twice, after a
+//! death, or never. A receive or send does not complete while the device still uses its memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::head_encoding::*;
 
 const LEN: usize = 2 * PIECE + 100;
 
-/// A bench whose device starts device ops, and whose peers have bound the world.
+/// Returns a fixture whose device completes operations later, and whose peers have bound the world.
 fn bench() -> Fixture {
     let bench = Fixture::with(Gets::Start);
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
@@ -31,8 +31,8 @@ fn body(len: usize) -> Vec<u8> {
     (0..len).map(fetched).collect()
 }
 
-/// Returns a receive that has matched an RTS of `LEN` bytes, and the pending gets into its memory.
-fn getting(bench: &Fixture) -> (Posted, Vec<StartedOp>) {
+/// Starts a receive of an RTS of `LEN` bytes. Returns it and the pending gets into its memory.
+fn start_gets(bench: &Fixture) -> (Posted, Vec<StartedOp>) {
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, rts(0, 5, LEN as u64), vec![1, 2, 3])]);
     let ops = ops(bench);
@@ -55,8 +55,8 @@ fn send(bench: &Fixture, len: usize, mode: Mode) -> Completion {
     }
 }
 
-/// Sends an RTS and calls `then`. Returns the send, and the token under which its memory is being quiesced.
-fn quiescing(bench: &Fixture, then: impl FnOnce(&Completion)) -> (Completion, u64) {
+/// Sends an RTS and calls `then`, which ends the send. Returns the send, and the token of the quiesce of its memory.
+fn start_quiesce(bench: &Fixture, then: impl FnOnce(&Completion)) -> (Completion, u64) {
     let send = send(bench, LEN, Mode::Standard);
     then(&send);
     let [token] = lock(&bench.wire.quiescing)[..] else { panic!("one quiesce") };
@@ -72,7 +72,7 @@ fn dead(outcome: Option<&Result<mpj_devices::Envelope, Fault>>) -> bool {
 fn pieces_complete_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let bench = bench();
-        let (posted, ops) = getting(&bench);
+        let (posted, ops) = start_gets(&bench);
         for (nth, at) in order.into_iter().enumerate() {
             assert!(!is_complete(&posted), "{nth} pieces have landed");
             assert_eq!(bench.take_ops(1, FIN), []);
@@ -96,7 +96,7 @@ fn unexpected_rts_is_fetched_when_it_is_received() {
     assert_eq!(key[..], [vec![7; 15], vec![8; 5]].concat(), "a key that was streamed");
     bench.play([Step::Completed(*token, true)]);
     assert_eq!(posted.finish().unwrap().1, body(100));
-    // Messages without a key and empty messages are not fetched by the device.
+    // The device does not fetch messages without a key, or empty messages.
     for (len, key) in [(100, vec![]), (0, vec![1; 20])] {
         let posted = bench.post_bytes(1, 100);
         bench.play([Step::Frame(1, rts(0, 6, len), key)]);
@@ -110,12 +110,12 @@ fn unexpected_rts_is_fetched_when_it_is_received() {
 #[test]
 fn unknown_and_repeated_completions_have_no_effect() {
     let bench = bench();
-    let (posted, ops) = getting(&bench);
-    let wild = [0, 1, u64::MAX, 1 << 32 | 77, ops[0].token ^ 1 << 63];
-    for token in wild {
+    let (posted, ops) = start_gets(&bench);
+    let unknown_tokens = [0, 1, u64::MAX, 1 << 32 | 77, ops[0].token ^ 1 << 63];
+    for token in unknown_tokens {
         bench.play([Step::Completed(token, true), Step::Completed(token, false), Step::Quiesced(token)]);
     }
-    // A get cannot be quiesced, and its token stays valid.
+    // A `quiesced` for a get has no effect, and the token of the get stays valid.
     bench.play(ops.iter().map(|it| Step::Quiesced(it.token)));
     for _ in 0..3 {
         bench.play([Step::Completed(ops[0].token, true), Step::Completed(ops[1].token, true)]);
@@ -123,8 +123,8 @@ fn unknown_and_repeated_completions_have_no_effect() {
     }
     bench.play([Step::Completed(ops[2].token, true)]);
     assert!(posted.finish().unwrap().1 == body(LEN));
-    // The slots of those tokens are reused: the old tokens do not name the new gets.
-    let (posted, again) = getting(&bench);
+    // New gets reuse the slots of those tokens. The old tokens must not complete the new gets.
+    let (posted, again) = start_gets(&bench);
     for it in &ops {
         bench.play([Step::Completed(it.token, true), Step::Completed(it.token, false)]);
     }
@@ -137,9 +137,9 @@ fn unknown_and_repeated_completions_have_no_effect() {
 #[test]
 fn failed_get_is_refetched_when_no_piece_is_in_progress() {
     let bench = bench();
-    let (posted, ops) = getting(&bench);
+    let (posted, ops) = start_gets(&bench);
     bench.play([Step::Completed(ops[1].token, false), Step::Completed(ops[0].token, true)]);
-    // A piece is still being written: data that the peer sends now must not go to the same memory.
+    // The device still writes a piece. Data that the peer sends now must not be written to the same memory.
     bench.play([Step::Frame(1, reply(DATA, 0, 1 << 32, 0), vec![7; 900])]);
     assert_eq!(bench.take_ops(1, CTS), []);
     bench.play([Step::Completed(ops[2].token, true)]);
@@ -162,7 +162,7 @@ fn rejected_gets_are_retried() {
     bench.play([]);
     bench.play(ops(&bench).iter().map(|it| Step::Completed(it.token, true)));
     posted.into_iter().for_each(|posted| assert!(posted.finish().unwrap().1 == body(LEN)));
-    // A death fails operations that wait for room.
+    // A death fails operations that wait for space.
     bench.stop_endpoints(true);
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, rts(0, 8, LEN as u64), vec![1]), Step::Lost(1)]);
@@ -170,8 +170,8 @@ fn rejected_gets_are_retried() {
     bench.engine.close();
 }
 
-/// Each pass copies at most 16 pieces of long bodies, so that there is time for other work. A waiting thread does not
-/// sleep between these passes.
+/// A pass gets at most 16 pieces of long bodies from a peer, so that there is time for other work. A waiting thread
+/// does not sleep between these passes.
 #[test]
 fn long_gets_post_a_few_pieces_per_pass() {
     const MANY: usize = 100;
@@ -201,28 +201,28 @@ fn long_gets_post_a_few_pieces_per_pass() {
 
 #[test]
 fn death_completes_a_receive_after_its_last_piece() {
-    for well in [true, false] {
-        for whose in [1, 3] {
+    for succeeds in [true, false] {
+        for dead_rank in [1, 3] {
             let bench = bench();
-            let (posted, ops) = getting(&bench);
+            let (posted, ops) = start_gets(&bench);
             bench.play([Step::Completed(ops[2].token, true)]);
-            bench.roster.report(whose, Exit::Died("elsewhere".into()));
-            bench.play([Step::Completed(ops[0].token, well)]);
+            bench.roster.report(dead_rank, Exit::Died("elsewhere".into()));
+            bench.play([Step::Completed(ops[0].token, succeeds)]);
             assert!(!is_complete(&posted), "the device still writes");
-            bench.play([Step::Completed(ops[1].token, well)]);
+            bench.play([Step::Completed(ops[1].token, succeeds)]);
             let outcome = posted.finish().unwrap().0;
-            assert!(matches!(outcome, Err(Fault::Dead { rank, .. }) if rank == whose), "{outcome:?}");
+            assert!(matches!(outcome, Err(Fault::Dead { rank, .. }) if rank == dead_rank), "{outcome:?}");
             assert_eq!(registrations(&bench.wire), 1);
             bench.engine.close();
         }
     }
 }
 
-/// A device that never completes an operation keeps the memory of that operation, but does not block `close`.
+/// If the device never completes an operation, the engine keeps its memory, but `close` returns.
 #[test]
 fn operations_that_never_complete_do_not_block_close() {
     let bench = bench();
-    let (posted, _) = getting(&bench);
+    let (posted, _) = start_gets(&bench);
     let zcopy = send(&bench, LEN, Mode::Standard);
     let (op, _) = bench.take_ops(1, RTS)[0];
     bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
@@ -241,7 +241,7 @@ fn operations_that_never_complete_do_not_block_close() {
     let dropped = lock(&wire.dropped).clone();
     let device = dropped.iter().position(|what| *what == "device").unwrap();
     assert!(dropped[..device].contains(&"inlet") && dropped[..device].contains(&"endpoint"), "{dropped:?}");
-    // The registration of the rendezvous send ended with the CTS.
+    // The registration of the first send ended with the CTS.
     assert_eq!(dropped[device..].iter().filter(|what| **what == "registration").count(), 3, "{dropped:?}");
 }
 
@@ -262,11 +262,11 @@ fn rts_carries_the_device_key() {
 #[test]
 fn cancelled_send_completes_when_its_memory_is_quiesced() {
     let bench = bench();
-    let (send, token) = quiescing(&bench, |send| assert!(bench.engine.cancel(&bench.world, send)));
+    let (send, token) = start_quiesce(&bench, |send| assert!(bench.engine.cancel(&bench.world, send)));
     assert!(!bench.engine.cancel(&bench.world, &send), "once");
     bench.play([Step::Completed(token, true), Step::Quiesced(token ^ 1 << 40)]);
     assert!(send.outcome().is_none(), "those tokens are not the quiesce");
-    // A CTS or FIN for a message that is being quiesced has no effect.
+    // A FIN for a message that is being quiesced has no effect.
     let (op, _) = bench.take_ops(1, RTS)[0];
     bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
     assert!(send.outcome().is_none());
@@ -281,7 +281,7 @@ fn cancelled_send_completes_when_its_memory_is_quiesced() {
 #[test]
 fn death_completes_a_rendezvous_send_when_its_memory_is_quiesced() {
     let bench = bench();
-    let (send, token) = quiescing(&bench, |_| bench.play([Step::Lost(1)]));
+    let (send, token) = start_quiesce(&bench, |_| bench.play([Step::Lost(1)]));
     bench.play([Step::Quiesced(token)]);
     assert!(dead(send.outcome()));
     bench.engine.close();

@@ -8,8 +8,8 @@ use super::device::Step;
 use super::fixture::{Fixture, WORLD};
 use super::head_encoding::*;
 
-/// A thread sends while another one learns that the receiver has exited. In whatever order this happens, nothing is
-/// posted to the endpoint after `peer_gone`, and every send completes.
+/// A thread sends while another thread learns that the receiver has exited. After `peer_gone`, no frame is posted to
+/// the endpoint, and every send completes.
 #[test]
 fn nothing_is_posted_after_peer_gone() {
     let exits = [Exit::Left, Exit::Died("elsewhere".into())];

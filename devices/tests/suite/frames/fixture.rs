@@ -1,4 +1,4 @@
-//! The fixture of the tests: an engine above the fake device, and short methods to use both.
+//! The fixture of the tests: an engine on the fake device, and short methods to use both.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ impl CardExchange for FakeCards {
     }
 }
 
-/// Rank 0 of four; the test plays the other three.
+/// The engine of rank 0 of four; the test plays the other three ranks.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) engine: Arc<Engine>,
@@ -64,7 +64,7 @@ impl Fixture {
 
     pub(crate) fn play(&self, steps: impl IntoIterator<Item = Step>) {
         lock(&self.wire.steps).extend(steps);
-        // The first pass handles the frames; the next ones complete operations.
+        // The first pass handles the steps. Later passes complete operations.
         for _ in 0..3 {
             self.engine.progress();
         }
@@ -79,7 +79,7 @@ impl Fixture {
         std::mem::take(&mut *lock(&self.wire.sent))
     }
 
-    /// Takes all sent frames; returns the words `op` and `extra` of those of this kind to `to`.
+    /// Takes all sent frames. Returns the last two words, `op` and `extra`, of each frame of this kind to `to`.
     pub(crate) fn take_ops(&self, to: u32, kind: u8) -> Vec<(u64, u64)> {
         let ours = |(peer, head, _): &Sent| *peer == to && head[0] == kind;
         self.sent()
@@ -113,14 +113,14 @@ impl Fixture {
     }
 
     pub(crate) fn send_from(&self, to: u32, data: &[u8], coalesce: Coalesce) -> mpj_devices::Sent {
-        // SAFETY: the endpoint has room, and copies the message before the call returns.
+        // SAFETY: the callers ensure that the endpoint has room, so it copies the message before the call returns.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::slice(data), None) };
         let (channel, mut source) = (&self.world, source.unwrap());
         self.engine.send_from(channel, to, 1, &mut source, Mode::Standard, coalesce).unwrap()
     }
 
-    /// Posts a receive of `count` items into memory with 64 guard bytes on either side.
+    /// Posts a receive of `count` items into `bytes` bytes of memory, with 64 guard bytes on either side.
     pub(crate) fn post(
         &self,
         channel: &Arc<Channel>,
@@ -133,7 +133,7 @@ impl Fixture {
         let base = memory.as_mut_ptr().wrapping_add(64);
         let memory = Arc::new(Mutex::new(memory));
         let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
-        // SAFETY: the test's items are `bytes` bytes from `base`; nothing accesses them before the target is dropped.
+        // SAFETY: the items are within `bytes` bytes from `base`; nothing accesses them before the target is dropped.
         #[expect(unsafe_code, reason = "see above")]
         let target = unsafe { Target::new(Buf::new(base, count, datatype), Some(keep)) };
         Posted { started: self.engine.recv(channel, pattern, target.unwrap()), memory }
@@ -188,7 +188,7 @@ impl Posted {
     }
 }
 
-/// Reports a death that the frames of the test did not cause.
+/// Reports the death of a rank as another process would.
 pub(crate) fn report_death(bench: &Fixture, rank: u32) {
     bench.roster.report(rank, Exit::Died("elsewhere".into()));
 }

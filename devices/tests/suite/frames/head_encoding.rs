@@ -1,7 +1,8 @@
-//! A second implementation of the heads of frames, which also tests the format.
+//! Encodes the heads of frames, independently of the engine.
 
 pub(crate) const BYTES: mpj_datatypes::Primitive = mpj_datatypes::Primitive::Byte;
 
+/// Returns a long head. The words are at the offsets 8, 16, 24 (`op`) and 32 (`extra`).
 pub(crate) fn head(kind: u8, code: u8, channel: u16, tag: i32, words: [u64; 4]) -> Vec<u8> {
     let mut head = vec![kind, code];
     head.extend(channel.to_le_bytes());
@@ -28,7 +29,7 @@ pub(crate) fn bind(channel: u16, context: u64, rank: u32) -> Vec<u8> {
     head(BIND, 0, channel, rank.cast_signed(), [context, 0, 0, 0])
 }
 
-/// The short head of an eager message of bytes with tag 1.
+/// Returns the short head of an eager message of bytes with tag 1.
 pub(crate) fn eager(channel: u16) -> Vec<u8> {
     head(EAGER, BYTES as u8, channel, 1, [0; 4])[..8].to_vec()
 }
@@ -41,12 +42,12 @@ pub(crate) fn rts(channel: u16, op: u64, bytes: u64) -> Vec<u8> {
     head(RTS, BYTES as u8, channel, 1, [0, 0, op, bytes])
 }
 
-/// A NACK for the receiver's operation `op`, whose body the sender has cancelled.
+/// Returns a NACK for the receiver's operation `op`, whose body the sender has cancelled.
 pub(crate) fn nack(context: u64, op: u64) -> Vec<u8> {
     head(NACK, 0, 0, 0, [context, 0, op, 0])
 }
 
-/// A NACK for the sender's message `op`, which will never be received.
+/// Returns a NACK for the sender's message `op`, which will never be received.
 pub(crate) fn refusal(context: u64, op: u64) -> Vec<u8> {
     head(NACK, 0, 0, 0, [context, 0, op, 1])
 }

@@ -134,7 +134,7 @@ fn absurd_rendezvous_length_fails_only_its_receive() {
         assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, usize::MAX);
         let (outcome, _) = bench.post_bytes(1, 100).finish().unwrap();
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
-        // A key whose memory was revoked: the receiver requests the body in frames instead.
+        // The receiver requests the body in frames: it has no get, or the get fails because the memory was revoked.
         let posted = bench.post_bytes(1, 100);
         let (op, mine) = bench.take_ops(1, CTS)[0];
         assert_eq!(op, 10);
@@ -181,8 +181,8 @@ fn forged_rank_is_reported_after_the_join() {
     bench.assert_others_communicate();
 }
 
-/// The frame of a queued synchronous message refers to the sender's memory. A peer that replies before it is sent
-/// cannot have received it, and must not make the sender free that memory.
+/// The queued frame of a synchronous message refers to the sender's memory. A peer that replies before the frame is
+/// sent cannot have received it, and must not make the sender release that memory.
 #[test]
 fn premature_reply_does_not_free_a_queued_synchronous_send() {
     let op = 1 << 32;

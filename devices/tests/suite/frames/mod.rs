@@ -1,6 +1,5 @@
-//! Tests of the engine with a fake device, by which the test plays the peers: frames that no honest peer sends, bodies
-//! in pieces, operations of the device, credit, channels, cancels and waits. The engine never panics and never writes
-//! outside of a buffer. It reports a peer that breaks the protocol, and communicates with the other peers.
+//! Tests of the engine with a fake device, through which the test plays the peers. The engine must not panic or write
+//! outside of a buffer. It must report a peer that violates the protocol, and communicate with the other peers.
 
 mod any_frames;
 mod bidirectional;

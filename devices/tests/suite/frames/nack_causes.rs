@@ -1,5 +1,5 @@
-//! NACKs that a death has caused: the fault of the operation names the dead rank, whether the engine learns first of
-//! the death or of the NACK.
+//! NACKs that a death has caused: the fault of the operation names the dead rank, whether the engine learns of the
+//! death before or after the NACK.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn bench() -> (Fixture, Arc<Channel>) {
     (bench, pair)
 }
 
-/// A refusal by rank 1, which knows of a death.
+/// Returns a refusal by rank 1 that names the rank whose death caused it.
 fn refusal_after(dead: u32, context: u64, op: u64) -> Step {
     Step::Frame(1, head(NACK, 0, 0, 0, [context, u64::from(dead) + 1, op, 1]), vec![])
 }
@@ -82,12 +82,12 @@ fn refused_send_names_a_death_that_is_known_already() {
 
 #[test]
 fn refusal_that_names_an_impossible_rank_fails_the_send_at_once() {
-    for nobody in [0, 4, u32::MAX - 1] {
+    for rank in [0, 4, u32::MAX - 1] {
         let (bench, pair) = bench();
         let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
         let op = last_op(&bench);
-        bench.play([refusal_after(nobody, PAIR, op)]);
-        assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })), "{nobody}");
+        bench.play([refusal_after(rank, PAIR, op)]);
+        assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })), "{rank}");
         bench.engine.close();
     }
 }
@@ -119,7 +119,6 @@ fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
     assert_eq!(nacks, [head(NACK, 0, 0, 0, [PAIR, 3, 5, 1])]);
 }
 
-/// If a rank exits normally after a death, an operation that waits for that rank names the death.
 #[test]
 fn exit_of_a_peer_names_the_death_of_a_rank_outside_of_the_channel() {
     for exit in [Exit::Closing, Exit::Left] {

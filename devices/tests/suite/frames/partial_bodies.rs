@@ -1,4 +1,5 @@
-//! After a receive has failed half-way, every `bool` and `char` in its memory is valid, whatever bytes had arrived.
+//! After a receive has failed with a part of its body, every `bool` and `char` in its memory is valid, even if the peer
+//! sent invalid bytes.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use super::head_encoding::*;
 const SUB: u64 = 50;
 const LEN: usize = 30_000;
 
-/// The byte that a hostile peer sends: it is not a valid `bool`, and four of it are not a valid `char`.
+/// The byte that a hostile peer sends. It is not a valid `bool`, and four such bytes are not a valid `char`.
 const BAD: u8 = 0xdb;
 
-/// A bench whose peer 1 has bound channel 0 to the world and channel 1 to `SUB`, the channel of ranks 0 and 1.
+/// Returns a fixture whose peer 1 has bound channel 0 to the world, and channel 1 to `SUB` of ranks 0 and 1.
 fn bench(gets: Gets) -> (Fixture, Arc<Channel>) {
     let bench = Fixture::with(gets);
     let sub = bench.engine.join(SUB, [0, 1].into_iter().collect(), 0).unwrap();
@@ -28,7 +29,7 @@ fn post(bench: &Fixture, channel: &Arc<Channel>, primitive: Primitive) -> Posted
     bench.post(channel, Pattern { source: 1, tag: 1 }, shape, LEN, LEN / primitive.size())
 }
 
-fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
+fn typed(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
     head[1] = primitive as u8;
     head
 }
@@ -37,7 +38,7 @@ fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
 fn rendezvous(gets: Gets) -> (Fixture, Arc<Channel>, Posted, u64) {
     let (bench, sub) = bench(gets);
     let posted = post(&bench, &sub, Primitive::Bool);
-    let head = of(Primitive::Bool, rts(1, 5, LEN as u64));
+    let head = typed(Primitive::Bool, rts(1, 5, LEN as u64));
     bench.play([Step::Frame(1, head, vec![1; 8])]);
     let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
     (bench, sub, posted, mine)
@@ -84,7 +85,7 @@ fn death_after_half_a_streamed_piece_leaves_valid_memory() {
         let (bench, _sub, posted, mine) = rendezvous(Gets::None);
         bench.play([Step::Begin(1, reply(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
         bench.roster.report(1, Exit::Died("elsewhere".into()));
-        // The device has aborted the body. Later events for it have no effect.
+        // The engine aborts the body. Later events for it have no effect.
         bench.play([]);
         bench.play([then]);
         assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
@@ -104,13 +105,13 @@ fn engine_drop_while_a_device_writes_leaves_valid_memory() {
     let (bench, sub) = bench(Gets::None);
     let shape = Datatype::primitive(Primitive::Bool);
     let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
-    bench.play([Step::Begin(1, of(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
+    bench.play([Step::Begin(1, typed(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
     drop((bench, sub));
     assert_no_bad_bool(posted, |_| true);
 }
 
-/// The connection of an honest peer breaks within a `char`. The new first bytes would not be valid together with the
-/// old last bytes.
+/// The connection of an honest peer breaks within a `char`. Its new first bytes with the old last bytes would not be a
+/// valid `char`.
 #[test]
 fn connection_that_breaks_within_a_char_leaves_valid_memory() {
     let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();
@@ -120,7 +121,7 @@ fn connection_that_breaks_within_a_char_leaves_valid_memory() {
             let (bench, sub) = bench(Gets::None);
             let pattern = Pattern { source: 1, tag: 1 };
             let posted = bench.post(&sub, pattern, shape.clone(), 99 * stride + 4, count);
-            let head = of(Primitive::Char, eager(1));
+            let head = typed(Primitive::Char, eager(1));
             bench.play([Step::Begin(1, head, 400), Step::Bytes(1, body[..cut].to_vec()), Step::Lost(1)]);
             let (outcome, memory) = posted.finish().unwrap();
             assert!(outcome.is_err());
@@ -133,13 +134,12 @@ fn connection_that_breaks_within_a_char_leaves_valid_memory() {
     }
 }
 
-/// Items of several primitives: every `bool` and `char` is valid, and the gaps do not change.
 #[test]
 fn connection_that_breaks_within_a_structure_leaves_valid_memory() {
     let pair =
         Datatype::structure(&[(1, 0, Datatype::of::<bool>()), (1, 4, Datatype::of::<char>())]).unwrap();
     let pairs = pair.resized(0, 8).unwrap();
-    // A packed pair has 5 bytes: the cut goes through each position of a pair.
+    // A packed pair has 5 bytes: the connection breaks at each position of a pair.
     for cut in 10..=15 {
         let (bench, sub) = bench(Gets::None);
         let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, pairs.clone(), 80, 10);

@@ -1,4 +1,4 @@
-//! An engine with pending sends and receives, and a peer that is about to break the protocol.
+//! An engine with pending sends and receives, and a peer that will violate the protocol.
 
 use mpj_devices::{Fault, Mode, Started};
 
@@ -10,8 +10,8 @@ pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
     Step::Frame(1, head, vec![7; body])
 }
 
-/// A bench whose peer has bound the world, with pending operations: a synchronous and a rendezvous send to rank 1, a
-/// posted receive, and a receive that waits for the data of a rendezvous message.
+/// A fixture with pending operations with rank 1: a synchronous and a rendezvous send, a posted receive, and a receive
+/// that waits for the data of a rendezvous message.
 pub(crate) struct PendingOps {
     pub(crate) bench: Fixture,
     pub(crate) receive: Posted,

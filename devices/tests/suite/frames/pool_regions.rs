@@ -1,4 +1,4 @@
-//! Pool blocks: each device registers their region once, and deregisters it when the pool is dropped.
+//! Pool blocks: a device registers their region once, and the region is deregistered when the pool is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
     Arc::new(block)
 }
 
-/// Starts a rendezvous send; returns the key that the peer received.
+/// Starts a rendezvous send; returns its completion, its operation number, and the key that the RTS carries.
 fn send_rts(bench: &Fixture, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
     // SAFETY: `keep` keeps the bytes and their region, and nothing writes to them.
     #[expect(unsafe_code, reason = "see above")]
@@ -108,7 +108,7 @@ fn memory_outside_of_a_region_is_registered_alone() {
     let (_, _, key) = send_rts(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
     assert_eq!((regions(&bench), &key[..]), (0, &KEY[..]));
     assert_eq!(registered(&bench), (1, LEN as u64));
-    // An unpooled block is a region, even after it was moved.
+    // An unpooled block is a region of its own, even after it was moved.
     let (send, op, key) =
         send_rts(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as KeepAlive);
     assert_eq!((regions(&bench), &key[..]), (1, &[0; 8][..]));

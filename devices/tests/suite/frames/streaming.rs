@@ -1,4 +1,4 @@
-//! A device that delivers a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `peer_lost`.
+//! A device that delivers bodies piece by piece, as sockets do: `begin`, `piece`, `landed`, `peer_lost`.
 
 use mpj_datatypes::Datatype;
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
@@ -84,7 +84,7 @@ fn strided_memory_is_filled_piece_by_piece() {
     assert!((0..199).all(|i| memory[6 * i + 3..6 * i + 6] == [0xaa; 3]));
 }
 
-/// Bytes count once, whether the device writes a body to its destination or delivers it in pieces.
+/// A body counts as copied once, whether the device writes it to its destination or delivers it in pieces.
 #[test]
 fn streamed_bodies_count_as_copied() {
     let bench = bench();
@@ -189,7 +189,6 @@ fn unexpected_body_of_a_lost_peer_is_dropped() {
     bench.assert_others_communicate();
 }
 
-/// While a device writes into a buffer, its receive does not complete, even if another rank dies.
 #[test]
 fn death_elsewhere_does_not_free_memory_in_use() {
     let bench = bench();
@@ -203,7 +202,6 @@ fn death_elsewhere_does_not_free_memory_in_use() {
     assert!(outcome.is_err() || memory == data(500), "{outcome:?}");
 }
 
-/// The same for a piece of a rendezvous message. When its sender is lost, nothing remains pending.
 #[test]
 fn death_elsewhere_does_not_free_rendezvous_memory_in_use() {
     for lost in [false, true] {
@@ -225,7 +223,6 @@ fn death_elsewhere_does_not_free_rendezvous_memory_in_use() {
     }
 }
 
-/// Another rank reports the death of a peer whose connection stays open: the body that it was sending is aborted.
 #[test]
 fn reported_death_aborts_the_body() {
     for announced in [false, true] {

@@ -1,4 +1,4 @@
-//! Several threads of one rank that wait at the same time.
+//! Threads of one rank that wait at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -9,24 +9,22 @@ use mpj_devices::{Fault, Mode, Pattern};
 use super::device::lock;
 use super::fixture::Fixture;
 
-const BOUND: Duration = Duration::from_secs(60);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 
-/// A wait condition may use the engine, for example to cancel receives. The engine evaluates it without a lock that
-/// this needs, even while another thread holds the progress lock.
 #[test]
 fn wait_condition_can_cancel_while_another_thread_waits() {
     let (send, done) = channel();
     std::thread::spawn(move || {
         let bench = Fixture::new();
-        let (holds, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (holds, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut evaluations = 0;
                 bench.engine.wait_until(|| {
                     evaluations += 1;
-                    // At its second evaluation the thread holds the progress lock.
+                    // At the second evaluation, this thread holds the progress lock.
                     holds.store(evaluations > 1, Ordering::SeqCst);
-                    over.load(Ordering::SeqCst).then_some(())
+                    is_over.load(Ordering::SeqCst).then_some(())
                 });
             });
             while !holds.load(Ordering::SeqCst) {
@@ -43,15 +41,15 @@ fn wait_condition_can_cancel_while_another_thread_waits() {
                     (evaluations >= 20 && began.elapsed() > Duration::from_millis(30)).then_some(())
                 });
             }
-            over.store(true, Ordering::SeqCst);
+            is_over.store(true, Ordering::SeqCst);
         });
         let _ = send.send(bench.engine.iprobe(&bench.world, Pattern { source: 1, tag: 1 }));
     });
-    assert_eq!(done.recv_timeout(BOUND), Ok(Ok(None)), "the rank hangs");
+    assert_eq!(done.recv_timeout(HANG_LIMIT), Ok(Ok(None)), "the rank hangs");
 }
 
-/// A thread parks while a thread that tests holds the progress lock. When that thread releases the lock, the parked
-/// thread takes it, even if nothing has moved. Otherwise it would poll only after 64 ms.
+/// A thread parks while another one holds the progress lock. When the lock is released, the parked thread takes it,
+/// even if nothing has moved. Otherwise it would poll only after its park time.
 #[test]
 fn parked_thread_takes_over_a_released_progress_lock() {
     const TRIES: usize = 5;
@@ -60,7 +58,7 @@ fn parked_thread_takes_over_a_released_progress_lock() {
     let bench = Fixture::new();
     let polls = || bench.wire.polls.load(Ordering::SeqCst);
     let polls_soon = |_| {
-        let over = AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         let stopped = lock(&bench.wire.steps);
         std::thread::scope(|scope| {
             let before = polls();
@@ -68,8 +66,8 @@ fn parked_thread_takes_over_a_released_progress_lock() {
             while polls() == before {
                 std::thread::yield_now();
             }
-            scope.spawn(|| bench.engine.wait_until(|| over.load(Ordering::SeqCst).then_some(())));
-            // Wait until its park time has grown to the maximum.
+            scope.spawn(|| bench.engine.wait_until(|| is_over.load(Ordering::SeqCst).then_some(())));
+            // Wait until the park time of that thread has grown to its maximum of 64 ms.
             std::thread::sleep(Duration::from_millis(200));
             let before = polls();
             drop(stopped);
@@ -78,17 +76,16 @@ fn parked_thread_takes_over_a_released_progress_lock() {
                 std::thread::sleep(Duration::from_micros(200));
             }
             let took = began.elapsed();
-            over.store(true, Ordering::SeqCst);
+            is_over.store(true, Ordering::SeqCst);
             took < SOON
         })
     };
-    // On a busy machine, all rounds of a try can be late. Most rounds are in time only if the thread is woken.
     let mostly_soon = || (0..ROUNDS).filter(|round| polls_soon(*round)).count() > ROUNDS / 2;
     assert!((0..TRIES).any(|_| mostly_soon()), "in each of {TRIES} tries most polls came late");
 }
 
-/// A thread that finds an endpoint full wakes another thread of its rank that sleeps. The sleeping thread has retried
-/// only frames that were queued before it slept, and would poll again only after 100 ms.
+/// A thread that finds an endpoint full wakes a sleeping thread of its rank. The sleeping thread has retried only
+/// frames that were queued before it slept, and might otherwise sleep for up to 100 ms.
 #[test]
 fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
     const TRIES: usize = 5;
@@ -97,9 +94,9 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
     let bench = Fixture::new();
     bench.stop_endpoints(true);
     let polls = || bench.wire.polls.load(Ordering::SeqCst);
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let polls_soon = || {
-        // While idle, the sleeping thread polls periodically: start at a fixed time after one of its polls.
+        // The sleeping thread polls periodically: start 20 ms after one of its polls.
         let before = polls();
         while polls() == before {
             std::thread::sleep(Duration::from_millis(1));
@@ -114,33 +111,32 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
         began.elapsed() < SOON
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| bench.engine.wait_until(|| over.load(Ordering::SeqCst).then_some(())));
+        scope.spawn(|| bench.engine.wait_until(|| is_over.load(Ordering::SeqCst).then_some(())));
         std::thread::sleep(Duration::from_millis(200));
         let mostly_soon = || (0..ROUNDS).filter(|_| polls_soon()).count() > ROUNDS / 2;
         let is_woken = (0..TRIES).any(|_| mostly_soon());
-        over.store(true, Ordering::SeqCst);
+        is_over.store(true, Ordering::SeqCst);
         assert!(is_woken, "in each of {TRIES} tries most polls came late");
     });
 }
 
-/// A sleeping thread must wake up for each poll, which costs far more than the poll.
 #[test]
 fn long_waits_of_several_threads_poll_rarely() {
-    let (bench, over) = (Fixture::new(), AtomicBool::new(false));
+    let (bench, is_over) = (Fixture::new(), AtomicBool::new(false));
     let began = Instant::now();
-    // Counts the polls that come after the first 500 ms, in which the thread may spin.
+    // Counts the evaluations after the first 500 ms, in which the thread may spin.
     let wait = || {
         let mut polls = 0;
         bench.engine.wait_until(|| {
             polls += u32::from(began.elapsed() > Duration::from_millis(500));
-            over.load(Ordering::SeqCst).then_some(())
+            is_over.load(Ordering::SeqCst).then_some(())
         });
         polls
     };
     std::thread::scope(|scope| {
         let threads = [(); 3].map(|()| scope.spawn(wait));
         std::thread::sleep(Duration::from_millis(1500));
-        over.store(true, Ordering::SeqCst);
+        is_over.store(true, Ordering::SeqCst);
         let polls = threads.map(|thread| thread.join().unwrap());
         assert!(polls.iter().all(|polls| *polls < 100), "{polls:?} polls in a second");
     });

@@ -1,4 +1,4 @@
-//! Tests the binding of ranks to cores.
+//! The binding of ranks to cores.
 
 use std::io::Write;
 use std::process::Command;
@@ -9,12 +9,15 @@ use crate::Test;
 use crate::job::{Ended, mpjrun, watch};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("ranks_are_bound_to_disjoint_cores_if_there_are_enough", disjoint),
-    ("ranks_that_outnumber_the_cores_are_not_bound", too_many),
-    ("binding_can_be_turned_off", turned_off),
-    ("process_is_bound_to_the_cores_of_all_its_ranks", joined),
-    ("ranks_use_only_the_cores_of_mpjrun", limited),
-    ("invalid_bindings_are_rejected", rejected),
+    (
+        "ranks_are_bound_to_disjoint_cores_if_there_are_enough",
+        ranks_are_bound_to_disjoint_cores_if_there_are_enough,
+    ),
+    ("ranks_that_outnumber_the_cores_are_not_bound", ranks_that_outnumber_the_cores_are_not_bound),
+    ("binding_can_be_turned_off", binding_can_be_turned_off),
+    ("process_is_bound_to_the_cores_of_all_its_ranks", process_is_bound_to_the_cores_of_all_its_ranks),
+    ("ranks_use_only_the_cores_of_mpjrun", ranks_use_only_the_cores_of_mpjrun),
+    ("invalid_bindings_are_rejected", invalid_bindings_are_rejected),
 ];
 
 /// Returns the cores of each process of a job.
@@ -27,7 +30,7 @@ fn cores(command: &mut Command) -> Vec<String> {
     cores
 }
 
-/// Returns the cores of this host in `ranks` shares, in the notation of the kernel; `None` if there are too few.
+/// Returns the cores of this process in `ranks` shares, in the notation of the kernel; `None` if there are too few.
 fn expected(ranks: usize) -> Option<Vec<String>> {
     let shares = Cores::allowed().shares(ranks);
     if shares.is_none() {
@@ -43,7 +46,7 @@ fn all_cores() -> String {
     Cores::allowed().to_string().replace('+', ",")
 }
 
-fn disjoint() {
+fn ranks_are_bound_to_disjoint_cores_if_there_are_enough() {
     let Some(shares) = expected(2) else { return };
     assert!(shares[0] != shares[1]);
     assert_eq!(cores(&mut mpjrun("-n 2")), shares);
@@ -52,30 +55,30 @@ fn disjoint() {
     assert!(single[0] != single[1] && single.iter().all(|one| one.parse::<usize>().is_ok()), "{single:?}");
 }
 
-fn too_many() {
+fn ranks_that_outnumber_the_cores_are_not_bound() {
     let ranks = Cores::allowed().numbers().count() + 1;
     assert_eq!(cores(&mut mpjrun(&format!("-n {ranks}"))), vec![all_cores(); ranks]);
 }
 
-fn turned_off() {
+fn binding_can_be_turned_off() {
     let all = [all_cores(), all_cores()];
     assert_eq!(cores(&mut mpjrun("-n 2 --bind none")), all);
     assert_eq!(cores(mpjrun("-n 2").env("MPJ_BIND", "none")), all);
     assert_eq!(cores(&mut mpjrun("-n 2 -x MPJ_BIND=none")), all);
 }
 
-fn joined() {
+fn process_is_bound_to_the_cores_of_all_its_ranks() {
     assert_eq!(cores(&mut mpjrun("-n 2 --ranks-per-process 2")), [all_cores()]);
 }
 
-fn limited() {
+fn ranks_use_only_the_cores_of_mpjrun() {
     let first = Cores::allowed().first().to_string();
     let mut limited = Command::new("taskset");
     limited.args(["-c", &first, env!("CARGO_BIN_EXE_mpjrun"), "-n", "2"]);
     assert_eq!(cores(&mut limited), [first.clone(), first]);
 }
 
-fn rejected() {
+fn invalid_bindings_are_rejected() {
     let run = |args: &str| -> Ended { watch(&mut mpjrun(args)).0.end() };
     let ranks = Cores::allowed().numbers().count() + 1;
     for (args, parts) in [

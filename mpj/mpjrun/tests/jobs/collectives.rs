@@ -1,4 +1,4 @@
-//! Tests mismatched collectives between processes, and a rank that is far ahead of the others.
+//! Mismatched collectives between processes, and a rank that is far ahead of the others.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn mismatched_collectives_fail_on_all_ranks() {
     }
 }
 
-/// How many collectives rank 0 may be ahead: more than the sequence numbers in messages distinguish.
+/// The number of collectives that rank 0 can be ahead: more than the sequence numbers in messages distinguish.
 const AHEAD: usize = 300_000;
 
 fn rank_far_ahead_in_collectives_stays_in_step() {
@@ -54,7 +54,7 @@ fn rank_far_ahead_in_collectives_stays_in_step() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
-/// Rank 2 is late, so rank 1 waits for a long time, while rank 0 needs neither of them.
+/// Rank 2 is late, so rank 1 waits for it, while rank 0 needs neither of them.
 pub(crate) fn far_ahead(world: &World) -> Result<(), Error> {
     let begun = Instant::now();
     while world.rank() == 2 && begun.elapsed() < Duration::from_secs(4) {

@@ -1,4 +1,5 @@
-//! Runs the conformance suite of devices on processes, and kills ranks at each step of the protocols.
+//! The conformance suite of devices on processes, ranks that are killed at each step of the protocols, and a device of
+//! the program.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,15 +29,16 @@ fn devices() -> impl Iterator<Item = &'static str> {
     })
 }
 
-// The steps of a body that is sent in frames, and the parameters with which every device sends long bodies in frames.
+// The steps that only bodies in frames have.
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
+// The parameters with which every device sends long bodies in frames.
 const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776 -x MPJ_SHM_SINGLE_COPY_MIN=1099511627776";
 
 fn conformance_suite_passes_on_processes() {
     for device in devices() {
         for case in CASES {
             for ranks in case.ranks.iter().copied().filter(|ranks| *ranks > 1) {
-                // In some cases a rank reports its own death, so the job fails after the others have finished.
+                // In some cases, a rank reports its own death, so do not check the exit code.
                 let mut command = mpjrun(&format!("-n {ranks} --devices {device} --on-failure=continue"));
                 command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
                 let ended = watch(&mut command).0.end();
@@ -57,7 +59,6 @@ fn rank_killed_at_any_step_fails_calls_of_the_others() {
                 command.arg(std::env::current_exe().unwrap()).args(["rank", "every-step"]);
                 let ended = watch(&mut command).0.end();
                 let named = ended.out.iter().filter(|line| line.contains("failed rank Some(1)")).count();
-                // A step that occurs only once, such as the start of closing, never reaches a count of 3.
                 let hit = ended.code == Some(128 + 9);
                 super::program::say(&format!(
                     "{device} {step:?} ×{count}: {}",
@@ -70,7 +71,7 @@ fn rank_killed_at_any_step_fails_calls_of_the_others() {
     }
 }
 
-/// A device of the program, which opens another one.
+/// A driver of the program, which opens the device of another driver.
 #[derive(Debug)]
 struct OwnDriver(Arc<dyn Driver>);
 

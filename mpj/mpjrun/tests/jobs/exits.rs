@@ -1,4 +1,4 @@
-//! Tests how jobs end.
+//! How jobs end, and which failure the exit code and the message name.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,26 @@ use crate::Test;
 use crate::job::{kill, pid, run, run_sh, start, start_sh, wait_for_exit};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("successful_jobs_exit_with_0", successful_jobs),
-    ("recv_from_finalized_rank_fails", left_behind),
-    ("test_learns_of_exits_under_traffic", test_under_traffic),
-    ("exit_code_and_message_name_the_failure", failed_jobs),
-    ("failures_of_processes_with_several_ranks_are_reported", processes_with_threads),
-    ("killed_rank_is_named_in_errors_of_all_others", killed_rank),
-    ("root_cause_is_named_before_consequential_failures", root_cause),
-    ("on_failure_continue_keeps_other_ranks_running", on_failure_continue),
-    ("dead_rank_with_unread_messages_does_not_block_others", credit),
-    ("processes_ignoring_sigterm_are_killed", ignores_sigterm),
-    ("timeout_terminates_the_job_and_prints_the_table", timeout),
-    ("failure_of_one_job_does_not_affect_another", two_jobs),
-    ("grandchildren_are_killed", grandchildren),
-    ("garbage_on_the_control_socket_is_a_failure", garbage),
+    ("successful_jobs_exit_with_0", successful_jobs_exit_with_0),
+    ("recv_from_finalized_rank_fails", recv_from_finalized_rank_fails),
+    ("test_learns_of_exits_under_traffic", test_learns_of_exits_under_traffic),
+    ("exit_code_and_message_name_the_failure", exit_code_and_message_name_the_failure),
+    (
+        "failures_of_processes_with_several_ranks_are_reported",
+        failures_of_processes_with_several_ranks_are_reported,
+    ),
+    ("killed_rank_is_named_in_errors_of_all_others", killed_rank_is_named_in_errors_of_all_others),
+    ("root_cause_is_named_before_consequential_failures", root_cause_is_named_before_consequential_failures),
+    ("on_failure_continue_keeps_other_ranks_running", on_failure_continue_keeps_other_ranks_running),
+    (
+        "dead_rank_with_unread_messages_does_not_block_others",
+        dead_rank_with_unread_messages_does_not_block_others,
+    ),
+    ("processes_ignoring_sigterm_are_killed", processes_ignoring_sigterm_are_killed),
+    ("timeout_terminates_the_job_and_prints_the_table", timeout_terminates_the_job_and_prints_the_table),
+    ("failure_of_one_job_does_not_affect_another", failure_of_one_job_does_not_affect_another),
+    ("grandchildren_are_killed", grandchildren_are_killed),
+    ("garbage_on_the_control_socket_is_a_failure", garbage_on_the_control_socket_is_a_failure),
 ];
 
 const DEVICES: &[&str] = &[
@@ -33,7 +39,7 @@ const DEVICES: &[&str] = &[
     "--devices smdev,niodev --ranks-per-process 2",
 ];
 
-fn successful_jobs() {
+fn successful_jobs_exit_with_0() {
     for how in DEVICES {
         for n in [1, 2, 5] {
             let ended = run(&format!("-n {n} {how}"), "fine");
@@ -46,21 +52,21 @@ fn successful_jobs() {
     }
 }
 
-fn left_behind() {
+fn recv_from_finalized_rank_fails() {
     for how in DEVICES {
         let ended = run(&format!("-n 5 {how}"), "left-behind");
         assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 4, 0), "{how}: {ended:#?}");
     }
 }
 
-fn test_under_traffic() {
+fn test_learns_of_exits_under_traffic() {
     for device in ["shmdev", "niodev"] {
         let ended = run(&format!("-n 3 --devices {device}"), "test-under-traffic");
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{device}: {ended:#?}");
     }
 }
 
-fn failed_jobs() {
+fn exit_code_and_message_name_the_failure() {
     for (role, code, parts) in [
         ("exit7-before", 7, &["(pid ", "exited with code 7 before joining the job"][..]),
         ("exit7", 7, &["rank 1 (pid ", "exited with code 7 before leaving the job"]),
@@ -77,7 +83,7 @@ fn failed_jobs() {
     }
 }
 
-fn processes_with_threads() {
+fn failures_of_processes_with_several_ranks_are_reported() {
     run("-n 4 --ranks-per-process 2", "exit7").expect(7, &["ranks 0 and 1 (pid ", "exited with code 7"]);
     run("-n 4 --ranks-per-process 2", "panic").expect(101, &["rank 1 (pid ", "panicked: an odd number"]);
     run("-n 4 --devices smdev", "kill").expect(137, &["ranks 0 to 3 (pid ", "SIGKILL"]);
@@ -86,7 +92,7 @@ fn processes_with_threads() {
     run("-n 2 --devices smdev", "init").expect(101, &["(pid ", "this process hosts 2 ranks"]);
 }
 
-fn killed_rank() {
+fn killed_rank_is_named_in_errors_of_all_others() {
     for (n, dev) in [(2, "shmdev"), (5, "shmdev"), (2, "niodev"), (5, "niodev")] {
         let job = start(&format!("-n {n} --devices {dev}"), "wait");
         let ranks = job.lines(n, " is ");
@@ -102,7 +108,7 @@ fn killed_rank() {
     }
 }
 
-fn root_cause() {
+fn root_cause_is_named_before_consequential_failures() {
     for how in ["-n 4 --devices shmdev", "-n 4 --devices niodev"] {
         run(how, "root-cause")
             .expect(101, &["rank 2 (pid ", ") panicked: over bcast", "; 3 ranks failed because of it"]);
@@ -113,19 +119,19 @@ fn root_cause() {
     run("-n 4 --ranks-per-process 4", "root-cause").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
 }
 
-fn on_failure_continue() {
+fn on_failure_continue_keeps_other_ranks_running() {
     let ended = run("-n 3 --on-failure=continue --grace 0", "on-failure-continue");
     ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
     assert_eq!(ended.out.iter().filter(|line| line.contains("continues after")).count(), 2, "{ended:#?}");
 }
 
-fn credit() {
+fn dead_rank_with_unread_messages_does_not_block_others() {
     let ended = run("-n 3 --devices shmdev --on-failure=continue --grace 0", "credit");
     ended.expect(134, &["rank 1 (pid ", "SIGABRT"]);
     assert_eq!(ended.out.iter().filter(|line| line.contains("is done")).count(), 2, "{ended:#?}");
 }
 
-fn ignores_sigterm() {
+fn processes_ignoring_sigterm_are_killed() {
     let script = "trap '' TERM; [ $MPJ_RANK = 1 ] && exit 3; echo here $$; while :; do sleep 0.1; done";
     let job = start_sh("-n 3 --grace 0.1", script);
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
@@ -133,7 +139,7 @@ fn ignores_sigterm() {
     pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::ZERO));
 }
 
-fn timeout() {
+fn timeout_terminates_the_job_and_prints_the_table() {
     let start = Instant::now();
     run_sh("-n 2 --timeout 0.3", "sleep 100").expect(124, &["timeout of 0.3 s reached"]);
     let script = "[ $MPJ_RANK = 1 ] && exit 3; sleep 100";
@@ -165,7 +171,7 @@ fn timeout() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
-fn two_jobs() {
+fn failure_of_one_job_does_not_affect_another() {
     let (one, two) = (start("-n 2", "wait"), start("-n 3", "count"));
     let line = one.lines(2, " is ")[0].clone();
     kill(&[pid(&line)], "-KILL");
@@ -175,7 +181,7 @@ fn two_jobs() {
     assert_eq!(ended.out.iter().filter(|line| *line == "counted").count(), 3, "{ended:#?}");
 }
 
-fn grandchildren() {
+fn grandchildren_are_killed() {
     let job = start_sh("-n 2", "sleep 1000 & echo here $!; $RANKS rank fine");
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     let ended = job.end();
@@ -183,7 +189,7 @@ fn grandchildren() {
     pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(1)));
 }
 
-fn garbage() {
+fn garbage_on_the_control_socket_is_a_failure() {
     let script = r#"[ $MPJ_RANK = 1 ] && { eval "printf '\377\377\377\377\377\377' >&${MPJ_CONTROL%%:*}"; sleep 100; }; $RANKS rank fine"#;
     let ended = run_sh("-n 2", script);
     ended.expect(1, &["rank 1 (pid ", "violated the control protocol", "the limit"]);

@@ -1,21 +1,21 @@
-//! Tests which rank the message names when many ranks die at once, or send false reports.
+//! The message when many ranks die at once, send false reports, violate the control protocol or do not join.
 
 use crate::Test;
 use crate::job::{Ended, mpjrun, run, watch};
 use crate::raw_control::REPORTS;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("contradicting_peer_reports_end_the_job", peer_reports),
-    ("own_failure_report_wins_over_peer_reports", own_report),
-    ("simultaneous_deaths_are_reported", simultaneous),
-    ("process_cannot_report_its_own_loss", own_loss),
-    ("flooding_process_does_not_block_others", flood),
-    ("process_that_never_reads_is_killed", unread),
-    ("long_cause_is_truncated_and_reaches_all_ranks", long_cause),
-    ("process_that_exits_without_joining_is_named", without_joining),
-    ("programs_that_never_join_succeed", never_joins),
-    ("truncated_control_message_is_named", torn),
-    ("error_of_a_rank_in_a_process_of_several_is_named", error_beside_others),
+    ("contradicting_peer_reports_end_the_job", contradicting_peer_reports_end_the_job),
+    ("own_failure_report_wins_over_peer_reports", own_failure_report_wins_over_peer_reports),
+    ("simultaneous_deaths_are_reported", simultaneous_deaths_are_reported),
+    ("process_cannot_report_its_own_loss", process_cannot_report_its_own_loss),
+    ("flooding_process_does_not_block_others", flooding_process_does_not_block_others),
+    ("process_that_never_reads_is_killed", process_that_never_reads_is_killed),
+    ("long_cause_is_truncated_and_reaches_all_ranks", long_cause_is_truncated_and_reaches_all_ranks),
+    ("process_that_exits_without_joining_is_named", process_that_exits_without_joining_is_named),
+    ("programs_that_never_join_succeed", programs_that_never_join_succeed),
+    ("truncated_control_message_is_named", truncated_control_message_is_named),
+    ("error_of_a_rank_in_a_process_of_several_is_named", error_of_a_rank_in_a_process_of_several_is_named),
 ];
 
 fn raw(args: &str, role: &str) -> Ended {
@@ -24,35 +24,35 @@ fn raw(args: &str, role: &str) -> Ended {
     watch(&mut command).0.end()
 }
 
-fn peer_reports() {
+fn contradicting_peer_reports_end_the_job() {
     assert_eq!(2 * REPORTS, 100_000);
     let ended = raw("-n 3", "accuse");
     // Both reported ranks finally exit with code 3.
     ended.expect(3, &["(pid ", "exited with code 3 before leaving the job"]);
 }
 
-fn own_report() {
+fn own_failure_report_wins_over_peer_reports() {
     raw("-n 3", "own-report").expect(3, &["rank 2 (pid ", "returned an error: the cause"]);
 }
 
-fn simultaneous() {
+fn simultaneous_deaths_are_reported() {
     raw("-n 512", "simultaneous").expect(3, &["(pid ", "returned an error: simultaneous"]);
 }
 
-fn own_loss() {
+fn process_cannot_report_its_own_loss() {
     raw("-n 1", "own-loss")
         .expect(1, &["rank 0 (pid ", "violated the control protocol", "it reported the loss of rank 0"]);
 }
 
-fn flood() {
+fn flooding_process_does_not_block_others() {
     raw("-n 2 --grace 0.1", "flood").expect(3, &["rank 0 (pid ", "returned an error: enough"]);
 }
 
-fn unread() {
+fn process_that_never_reads_is_killed() {
     raw("-n 2", "unread").expect(1, &["rank 1 (pid ", "violated the control protocol", "MiB pending"]);
 }
 
-fn long_cause() {
+fn long_cause_is_truncated_and_reaches_all_ranks() {
     let ended = raw("-n 3", "long-cause");
     ended.expect(3, &["rank 1 (pid ", "long long"]);
     assert!(ended.message().len() < 10_000, "{} bytes", ended.message().len());
@@ -64,7 +64,7 @@ fn long_cause() {
     );
 }
 
-fn without_joining() {
+fn process_that_exits_without_joining_is_named() {
     // The process exits before, while or after the others join.
     for (n, role) in [(2, "without-1"), (4, "without-1"), (4, "late-without-1"), (4, "without-late-1")] {
         let ended = run(&format!("-n {n}"), role);
@@ -74,14 +74,14 @@ fn without_joining() {
     ended.expect(1, &["ranks 2 and 3 (pid ", "without joining the job"]);
 }
 
-fn never_joins() {
+fn programs_that_never_join_succeed() {
     for command in ["-n 4 hostname", "-n 3 --ranks-per-process 2 true", "-n 3 --timeout 50 sleep 0.1"] {
         let ended = watch(&mut mpjrun(command)).0.end();
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{command}: {ended:#?}");
     }
 }
 
-fn error_beside_others() {
+fn error_of_a_rank_in_a_process_of_several_is_named() {
     for args in ["-n 4", "-n 4 --ranks-per-process 2", "-n 4 --devices smdev"] {
         let ended = run(args, "recv-from-left");
         ended.expect(1, &["rank 0 (pid ", "returned an error: recv: rank 1 has left"]);
@@ -91,7 +91,7 @@ fn error_beside_others() {
     }
 }
 
-fn torn() {
+fn truncated_control_message_is_named() {
     let whole = crate::raw_control::torn_message().len();
     for cut in 0..whole {
         let at = match cut {
@@ -107,7 +107,7 @@ fn torn() {
         let at = if cut == 0 { String::new() } else { format!(", {at}") };
         ended.expect(1, &["rank 1 (pid ", &format!("exited with code 0 before leaving the job{at}")]);
     }
-    // If the process was killed, the message names the signal and not the truncated message.
+    // If the process was killed, the message of `mpjrun` names the signal and not the truncated control message.
     raw("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
     // Invalid bytes in place of the rest of a message, and an impossible length.
     raw("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "violated the control protocol", "control message"]);

@@ -1,4 +1,4 @@
-//! Tests jobs on several simulated hosts: shared memory within a host, TCP between hosts.
+//! Jobs on several simulated hosts: shared memory within a host, TCP between hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,12 +14,15 @@ use super::message_programs::PROGRAMS;
 use super::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("each_pair_of_ranks_uses_the_device_between_its_hosts", each_pair),
+    (
+        "each_pair_of_ranks_uses_the_device_between_its_hosts",
+        each_pair_of_ranks_uses_the_device_between_its_hosts,
+    ),
     ("conformance_suite_passes_on_hosts", conformance_suite_passes_on_hosts),
-    ("message_programs_run_on_hosts", programs_run_on_hosts),
-    ("killed_rank_fails_calls_on_other_hosts", killed),
-    ("ranks_share_memory_only_within_a_host", memory),
-    ("errors_name_the_host", errors),
+    ("message_programs_run_on_hosts", message_programs_run_on_hosts),
+    ("killed_rank_fails_calls_on_other_hosts", killed_rank_fails_calls_on_other_hosts),
+    ("ranks_share_memory_only_within_a_host", ranks_share_memory_only_within_a_host),
+    ("errors_name_the_host", errors_name_the_host),
 ];
 
 /// Placements on two and three hosts: the parameter, and the host of each rank.
@@ -52,7 +55,7 @@ pub(crate) fn pairs(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-fn each_pair() {
+fn each_pair_of_ranks_uses_the_device_between_its_hosts() {
     for (hosts, of_rank) in PLACED {
         let host = |rank: usize| of_rank.as_bytes()[rank];
         for threads in [1, 2] {
@@ -60,7 +63,7 @@ fn each_pair() {
             assert_eq!(ended.code, Some(0), "{ended:#?}");
             let said: BTreeSet<&str> =
                 ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
-            // Each run of ranks on one host starts a new block of ranks.
+            // A process hosts consecutive ranks of one host only.
             let process = |rank: usize| {
                 let begin =
                     (0..rank).rev().find(|other| host(*other) != host(rank)).map_or(0, |last| last + 1);
@@ -90,7 +93,7 @@ fn conformance_suite_passes_on_hosts() {
                 3 => "a:2,b",
                 _ => "a:1,b:1,a:1,c",
             };
-            // Cases take their message lengths from the open devices, so request shmdev also on hosts with one rank.
+            // Cases take message lengths from the open devices, so request shmdev even on hosts with one rank.
             let args = "--devices shmdev,niodev --on-failure=continue";
             let mut command = mpjrun(&format!("{} {args}", on(hosts, ranks as usize)));
             command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
@@ -101,7 +104,7 @@ fn conformance_suite_passes_on_hosts() {
     }
 }
 
-fn programs_run_on_hosts() {
+fn message_programs_run_on_hosts() {
     for (hosts, of_rank) in [PLACED[0], PLACED[3]] {
         let ranks = of_rank.len();
         for (name, _) in PROGRAMS {
@@ -115,7 +118,7 @@ fn programs_run_on_hosts() {
     }
 }
 
-fn killed() {
+fn killed_rank_fails_calls_on_other_hosts() {
     for (hosts, of_rank) in PLACED {
         let ranks = of_rank.len();
         let job = start(&on(hosts, ranks), "wait");
@@ -148,7 +151,7 @@ pub(crate) fn mapped(world: &World) -> Result<(), Error> {
     world.barrier()
 }
 
-fn memory() {
+fn ranks_share_memory_only_within_a_host() {
     const HEADER: u64 = 4096;
     for (hosts, of_rank) in PLACED {
         let ended = run(&on(hosts, of_rank.len()), "mapped");
@@ -173,7 +176,7 @@ fn memory() {
     }
 }
 
-fn errors() {
+fn errors_name_the_host() {
     let fragments = "-x MPJ_SHM_FRAGMENTS=65536";
     run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
         .expect(1, &["MiB of shared memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--devices"]);

@@ -1,4 +1,4 @@
-//! Tests the input and output of jobs.
+//! Input, output and environment of jobs.
 
 use std::process::Stdio;
 
@@ -7,16 +7,16 @@ use crate::job::{feed, mpjrun, run, run_sh, watch};
 use crate::usage::sh;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("lines_are_not_mixed", lines),
-    ("labels_name_the_rank", labels),
-    ("input_goes_to_rank_0", input),
-    ("ranks_get_the_environment_and_x_variables", environment),
-    ("long_and_binary_output_arrives", long),
-    ("closed_output_ends_the_job_silently", closed_output),
-    ("failed_writes_of_output_are_reported", failed_writes),
+    ("lines_are_not_mixed", lines_are_not_mixed),
+    ("labels_name_the_rank", labels_name_the_rank),
+    ("input_goes_to_rank_0", input_goes_to_rank_0),
+    ("ranks_get_the_environment_and_x_variables", ranks_get_the_environment_and_x_variables),
+    ("long_and_binary_output_arrives", long_and_binary_output_arrives),
+    ("closed_output_ends_the_job_silently", closed_output_ends_the_job_silently),
+    ("failed_writes_of_output_are_reported", failed_writes_of_output_are_reported),
 ];
 
-fn lines() {
+fn lines_are_not_mixed() {
     let ended = run("-n 4", "lines");
     assert_eq!((ended.code, ended.out.len()), (Some(0), 4 * 399), "{:?}", ended.err);
     for letter in "abcd".chars() {
@@ -31,7 +31,7 @@ fn lines() {
     assert_eq!(last, ["rank 0 is done", "rank 1 is done", "rank 2 is done", "rank 3 is done"]);
 }
 
-fn labels() {
+fn labels_name_the_rank() {
     for (args, labels) in
         [("-n 3 -l", &["[0] ", "[1] ", "[2] "][..]), ("-n 2 -l --devices smdev", &["[0-1] ", "[0-1] "])]
     {
@@ -44,7 +44,7 @@ fn labels() {
     }
 }
 
-fn input() {
+fn input_goes_to_rank_0() {
     for args in ["-n 3", "-n 3 --ranks-per-process 2"] {
         let mut command = mpjrun(args);
         command.arg(std::env::current_exe().unwrap()).args(["rank", "stdin"]).stdin(Stdio::piped());
@@ -58,7 +58,7 @@ fn input() {
     }
 }
 
-fn environment() {
+fn ranks_get_the_environment_and_x_variables() {
     let mut command = mpjrun("-n 2 -x GREETING=hello=you -x MPJ_SPIN_US=3");
     command.arg(std::env::current_exe().unwrap()).args(["rank", "env"]);
     command.envs([("PMI_RANK", "7"), ("PMIX_RANK", "7"), ("MPJ_CONTROL", "3:4"), ("MPJ_YIELD_US", "500")]);
@@ -74,15 +74,15 @@ fn environment() {
     }
 }
 
-fn long() {
-    // The line is longer than a pipe buffer, and than the longest line that mpjrun keeps together.
+fn long_and_binary_output_arrives() {
+    // The line is longer than the longest one that `mpjrun` keeps together.
     let ended = run_sh("-n 2", "[ $MPJ_RANK = 0 ] || exit 0; head -c 5000000 /dev/zero; printf '\\377\\n'");
     assert_eq!((ended.code, ended.out.len()), (Some(0), 1));
     assert_eq!(ended.out[0].chars().filter(|c| *c == '\0').count(), 5_000_000);
 }
 
-/// The job ends silently when its output is no longer read, whether or not its ranks ignore SIGPIPE.
-fn closed_output() {
+/// The job ends silently when the reader of its output has exited, whether or not its ranks ignore SIGPIPE.
+fn closed_output_ends_the_job_silently() {
     let ended = sh("{ $MPJRUN -n 2 yes; echo code $? >&2; } | head -n 3; echo done");
     assert_eq!(
         (&ended.out[..], &ended.err[..]),
@@ -95,7 +95,7 @@ fn closed_output() {
 }
 
 /// The job continues without its output. Its exit code is 1 unless a rank fails.
-fn failed_writes() {
+fn failed_writes_of_output_are_reported() {
     let full = "cannot write to standard output: No space left on device";
     let ended = sh("exec $MPJRUN -n 3 $RANKS rank lines >/dev/full");
     ended.expect(1, &[full]);
@@ -104,7 +104,6 @@ fn failed_writes() {
     assert_eq!(ended.code, Some(7), "{ended:#?}");
     let ended = sh("exec $MPJRUN -n 2 sh -c 'echo oh >&2' 2>/dev/full");
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
-    // Exceeding the file size limit is an error, not a signal.
     let ended = sh("file=$(mktemp); ulimit -f 1; $MPJRUN -n 2 seq 999 >$file; code=$?; rm $file; exit $code");
     ended.expect(1, &["cannot write to standard output: File too large"]);
 }

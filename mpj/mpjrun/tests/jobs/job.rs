@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A job that runs for longer hangs, even if other jobs run at the same time.
+/// A job that runs for longer than this hangs.
 const HANG_LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Job {
@@ -31,9 +31,9 @@ pub(crate) struct Ended {
     pub(crate) err: Vec<String>,
 }
 
-/// Returns the command of mpjrun with these arguments, which are separated by spaces.
+/// Returns the command of `mpjrun` with these arguments, which are separated by spaces.
 pub(crate) fn mpjrun(args: &str) -> Command {
-    // Ignored signals are inherited (nohup).
+    // These tests might inherit ignored signals (nohup).
     let mut command = Command::new("env");
     command
         .args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
@@ -65,7 +65,6 @@ pub(crate) fn start_sh(args: &str, script: &str) -> Job {
     watch(&mut command).0
 }
 
-/// Starts a command and collects its lines.
 pub(crate) fn watch(command: &mut Command) -> (Job, Option<ChildStdin>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = Arc::<Lines>::default();
@@ -85,7 +84,6 @@ pub(crate) fn watch(command: &mut Command) -> (Job, Option<ChildStdin>) {
 }
 
 impl Job {
-    /// Returns the id of mpjrun.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -94,7 +92,7 @@ impl Job {
         kill(&[self.child.id()], signal);
     }
 
-    /// Sends SIGQUIT until a line of the printed table contains `part`.
+    /// Sends SIGQUIT until a line of standard error contains `part`.
     pub(crate) fn query_until(&self, part: &str) {
         let start = Instant::now();
         let has_line =
@@ -157,7 +155,8 @@ impl Job {
 }
 
 impl Ended {
-    /// Returns the only message of mpjrun, not counting its progress messages.
+    /// Returns the message of `mpjrun`; panics if there are several. Notices about interrupts, waits in traces and
+    /// failures after which ranks continue do not count.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
         let is_other = |line: &str| {
@@ -193,7 +192,7 @@ pub(crate) fn kill(pids: &[u32], signal: &str) {
     assert!(status.success(), "kill {signal} {pids:?}");
 }
 
-/// Waits until a process has exited, even if it is still a zombie.
+/// Waits until a process has exited. It can still be a zombie.
 pub(crate) fn wait_for_exit(pid: u32, limit: Duration) {
     let start = Instant::now();
     while alive(pid) {

@@ -1,6 +1,7 @@
-//! Tests messages to ranks that have not joined yet.
+//! Messages to ranks that have not joined yet, and to ranks that cannot be connected.
 //!
-//! The last rank joins when rank 0 creates a file, the gate. After `GATE_LIMIT` it joins anyway, so that a failed test ends.
+//! In the roles `late-…` of this file, the last rank waits until rank 0 creates a file, the gate, or for `GATE_LIMIT`.
+//! Then it joins, except in `late-never`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,12 +14,15 @@ use crate::job::{Ended, mpjrun, run_sh, watch};
 use crate::program::{leave, say};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("death_fails_calls_that_wait_for_an_unstarted_rank", death_fails_calls),
-    ("death_is_reported_before_the_job_is_terminated", death_is_reported),
-    ("started_ranks_communicate_while_one_has_not_joined", started_ranks_communicate),
-    ("exit_before_joining_fails_pending_sends", never_joins),
-    ("fd_exhaustion_makes_peer_unreachable_not_dead", no_descriptors),
-    ("job_without_descriptors_for_all_connections_ends", too_few_descriptors),
+    ("death_fails_calls_that_wait_for_an_unstarted_rank", death_fails_calls_that_wait_for_an_unstarted_rank),
+    ("death_is_reported_before_the_job_is_terminated", death_is_reported_before_the_job_is_terminated),
+    (
+        "started_ranks_communicate_while_one_has_not_joined",
+        started_ranks_communicate_while_one_has_not_joined,
+    ),
+    ("exit_before_joining_fails_pending_sends", exit_before_joining_fails_pending_sends),
+    ("fd_exhaustion_makes_peer_unreachable_not_dead", fd_exhaustion_makes_peer_unreachable_not_dead),
+    ("job_without_descriptors_for_all_connections_ends", job_without_descriptors_for_all_connections_ends),
 ];
 
 const DEVICES: [&str; 2] = ["shmdev", "niodev"];
@@ -88,7 +92,7 @@ fn last(world: &World) -> usize {
     world.size() - 1
 }
 
-/// Rank 1 dies; rank 0 gets the error from a call that needs the last rank.
+/// Rank 1 dies. Rank 0 gets the error from a call that needs the last rank.
 fn death(world: &World, call: fn(&World) -> Result<(), Error>) -> Result<(), Error> {
     match world.rank() {
         0 => {
@@ -106,7 +110,7 @@ fn death(world: &World, call: fn(&World) -> Result<(), Error>) -> Result<(), Err
     Ok(())
 }
 
-fn death_fails_calls() {
+fn death_fails_calls_that_wait_for_an_unstarted_rank() {
     for device in DEVICES {
         for role in ["late-death-send", "late-death-ssend", "late-death-long", "late-death-recv"] {
             let ended = run(&format!("-n 3 --devices {device} --on-failure=continue"), role);
@@ -117,7 +121,7 @@ fn death_fails_calls() {
     }
 }
 
-fn death_is_reported() {
+fn death_is_reported_before_the_job_is_terminated() {
     for device in DEVICES {
         let ended = run(&format!("-n 3 --devices {device} --grace 6"), "late-death-send");
         ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
@@ -125,14 +129,15 @@ fn death_is_reported() {
     }
 }
 
-/// Lengths of the messages from rank 0 to the last rank, for every protocol.
+/// Lengths in bytes of the messages from rank 0 to the last rank.
 const LENGTHS: [usize; 6] = [1, 40_000, 0, 300_000, 8, 5000];
 
 fn pattern(at: usize) -> Vec<u8> {
     (0..LENGTHS[at % LENGTHS.len()]).map(|i| (i * 7 + at) as u8).collect()
 }
 
-/// Rank 0 starts messages to the last rank, some of them blocking in threads, and then exchanges messages with the others.
+/// Rank 0 starts messages to the last rank, some of them in threads that block. Then it exchanges messages with the
+/// other ranks.
 fn traffic(world: &World) -> Result<(), Error> {
     const MANY: usize = 30;
     let (me, last) = (world.rank(), last(world));
@@ -188,7 +193,7 @@ fn traffic(world: &World) -> Result<(), Error> {
     world.barrier()
 }
 
-fn started_ranks_communicate() {
+fn started_ranks_communicate_while_one_has_not_joined() {
     for device in DEVICES {
         let ended = run(&format!("-n 4 --devices {device}"), "late-traffic");
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{device}: {ended:#?}");
@@ -211,7 +216,7 @@ fn never(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-fn never_joins() {
+fn exit_before_joining_fails_pending_sends() {
     for device in DEVICES {
         let ended = run(&format!("-n 3 --devices {device} --on-failure=continue"), "late-never");
         let named = ended.out.iter().any(|line| line.starts_with("failed rank Some(2)"));
@@ -219,7 +224,7 @@ fn never_joins() {
     }
 }
 
-/// Rank 0 sends to all others in turn. With niodev, it runs out of descriptors.
+/// Rank 0 sends to all other ranks in turn. With niodev, it runs out of descriptors.
 fn send_to_all(world: &World) -> Result<(), Error> {
     let others: Vec<usize> = (1..world.size()).collect();
     if world.rank() > 0 {
@@ -232,7 +237,7 @@ fn send_to_all(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-fn no_descriptors() {
+fn fd_exhaustion_makes_peer_unreachable_not_dead() {
     let run = |device, descriptors: u32| {
         let script =
             format!("[ $MPJ_RANK = 0 ] && ulimit -n {descriptors}; exec $RANKS rank few-descriptors");
@@ -251,8 +256,8 @@ fn alltoall(world: &World) -> Result<(), Error> {
     (0..3).try_for_each(|_| world.alltoall(&vec![world.rank(); world.size()], &mut got))
 }
 
-/// All ranks of a pair that cannot connect must notice, also if the descriptors run out on both sides at once.
-fn too_few_descriptors() {
+/// Both ranks of a pair that cannot connect must notice that, even if both have no descriptors left.
+fn job_without_descriptors_for_all_connections_ends() {
     for (ranks, who, descriptors) in [(3, "01234567", 8), (4, "0", 8), (8, "01234567", 12)] {
         let script = format!(
             "case {who} in *$MPJ_RANK*) ulimit -n {descriptors};; esac; exec $RANKS rank few-descriptors-alltoall"

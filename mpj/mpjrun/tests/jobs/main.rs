@@ -1,7 +1,7 @@
-//! Tests of jobs under `mpjrun`: how they end, what they print, and that they leave nothing behind.
+//! Tests of jobs under `mpjrun`.
 //!
-//! This binary contains the tests and the programs of the ranks: `… rank ROLE` runs a role of [`program`], `… raw ROLE` one
-//! of [`raw_control`].
+//! This binary contains the tests and the programs of the ranks: `… rank ROLE` runs a role of [`program`], and
+//! `… raw ROLE` one of [`raw_control`].
 
 mod bind;
 #[path = "../../../tests/suite/common/block_programs.rs"]
@@ -17,7 +17,7 @@ mod late_join;
 mod messages;
 mod raw_control;
 mod recv_block;
-// The tests of `mpj` run these programs on threads. A separate crate and `mpj` would depend on each other.
+// The tests of `mpj` run these programs on threads.
 #[path = "../../../tests/suite/common/messages.rs"]
 mod message_programs;
 #[path = "../../../tests/suite/common/mismatch.rs"]
@@ -37,7 +37,7 @@ use libtest_mimic::{Arguments, Trial};
 
 type Test = (&'static str, fn());
 
-/// How many jobs run at a time: most ranks of these tests wait rather than compute.
+/// The number of tests that run at a time by default: most ranks of these tests wait and do not compute.
 const JOBS: usize = 4;
 
 fn main() -> ExitCode {

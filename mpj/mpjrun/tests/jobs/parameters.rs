@@ -1,4 +1,4 @@
-//! Tests that parameters reach `mpjrun` and the ranks, and that invalid values are rejected.
+//! Parameters reach `mpjrun` and the ranks, and invalid values are rejected.
 
 use mpj::{Error, Op, World};
 
@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 const COUNT: usize = 64;
 
-/// Calls the collectives that have a parameter for the algorithm; prints how many messages allreduce sent.
+/// Calls collectives that have a parameter for the algorithm, and prints how many messages allreduce sent.
 pub(crate) fn algorithms(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let sent =
@@ -61,7 +61,6 @@ fn forced_algorithm_is_used() {
     for set in ["", "-x MPJ_LINEAR_MAX_RANKS=0 -x MPJ_ALLREDUCE_ALGORITHM=linear"] {
         let mut ended = run(&format!("-n 4 {set}"), "algorithms");
         ended.out.sort_unstable();
-        // Rank 0 sends the result to the three ranks that have sent to it.
         let took = [1, 1, 1, 3].map(|messages| format!("allreduce sent {messages}"));
         assert_eq!((ended.code, ended.out), (Some(0), took.to_vec()), "{set}");
     }
@@ -92,7 +91,7 @@ fn parameters_in_the_environment_reach_the_ranks() {
     ]);
     let ended = watch(&mut command).0.end();
     assert_eq!((ended.code, ended.out), (Some(0), vec!["127.0.0.2 ring 3".to_owned(); 2]));
-    // Ranks listen on the address of the parameter. No interface has this one.
+    // Ranks listen on the address of the parameter. No interface has this address.
     let mut command = mpjrun("-n 2 --devices niodev");
     command
         .arg(std::env::current_exe().unwrap())

@@ -1,4 +1,4 @@
-//! The programs that the ranks of the tested jobs run, by role.
+//! The programs of the ranks, by role.
 
 use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
@@ -11,14 +11,14 @@ use mpj_devices::conformance::{Member, find};
 use crate::trace_file::exchange;
 use crate::{collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
 
-/// Prints a whole line at once.
+/// Prints a line with one write.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
-/// Longer than a process usually takes to start and exit.
+/// Usually longer than a process takes to start and exit.
 const LATE: Duration = Duration::from_millis(300);
 
 fn first_rank() -> String {
@@ -69,7 +69,6 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     }
 }
 
-/// Runs a case of the devices' conformance suite.
 fn run_case(name: &str) -> ExitCode {
     let case = find(name).unwrap();
     mpj::run(|world| {
@@ -80,7 +79,7 @@ fn run_case(name: &str) -> ExitCode {
     })
 }
 
-/// Runs every step of the protocols repeatedly, until a rank dies.
+/// Runs every step of the protocols repeatedly; prints the failed rank if a call fails.
 fn every_step(world: &World) -> Result<(), Error> {
     let outcome = exchanges(world);
     if let Err(error) = &outcome {
@@ -106,7 +105,7 @@ fn exchanges(world: &World) -> Result<(), Error> {
         }
         world.barrier()?;
     }
-    // One rank closes; the others still wait for it.
+    // Rank 1 closes while the others wait for it.
     if me != 1 {
         world.recv(&mut [0u8], 1, 99)?;
     }
@@ -125,7 +124,7 @@ fn init() -> ExitCode {
 
 fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
     let me = world.rank();
-    // Ensures that all ranks have joined.
+    // After this call, all ranks have joined.
     world.barrier()?;
     match role {
         "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
@@ -183,7 +182,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
             let letter = char::from(b'a' + me as u8);
             let mut out = std::io::stdout();
             for length in 1..400usize {
-                // As a program with unbuffered output does.
+                // Write like a program with unbuffered output.
                 for _ in 0..length {
                     rustix::io::write(&out, &[letter as u8]).unwrap();
                 }
@@ -210,7 +209,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 0 enters a barrier only when a file exists.
+/// Rank 0 enters the barrier only when a file exists.
 fn wait_for_file(world: &World) -> Result<(), Error> {
     let pair = world.dup()?.split(Some(0), 0)?.expect("a color");
     if world.rank() == 0 {
@@ -224,7 +223,7 @@ fn wait_for_file(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for a message that is never sent, and prints the error.
+/// Waits for a message that is never sent, prints the error of the receive, and exits.
 fn wait(world: &World) {
     let (me, size) = (world.rank(), world.size());
     say(&format!("rank {me} is {}", std::process::id()));
@@ -233,7 +232,7 @@ fn wait(world: &World) {
     leave(1);
 }
 
-/// Rank 2 fails in a collective and exits later. The others get the failure notice and exit at once.
+/// Rank 2 fails in a collective and exits later. The other ranks get its failure notice and exit first.
 fn root_cause(role: &str, world: &World) -> Result<(), Error> {
     if world.rank() != 2 {
         let failed = world.bcast(&mut [0u8], 0).and_then(|()| world.barrier());
@@ -248,14 +247,14 @@ fn root_cause(role: &str, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 0 leaves at once. The other ranks wait for it in different ways, and get errors.
+/// Rank 0 leaves at once. The other ranks wait in different ways, and get errors.
 fn left_behind(world: &World) {
     if world.rank() == 0 {
         return;
     }
     let began = std::time::Instant::now();
     let failed = match world.rank() % 4 {
-        // This receive fails after the others have got their errors and left.
+        // This receive fails when the other ranks have got their errors and left.
         0 => world.recv(&mut [0u8], mpj::Source::Any, 0).unwrap_err(),
         1 => world.recv(&mut [0u8], 0usize, 0).unwrap_err(),
         2 => world.probe(0usize, 0).unwrap_err(),
@@ -272,7 +271,7 @@ fn left_behind(world: &World) {
     say(&format!("rank {} got the error", world.rank()));
 }
 
-/// Rank 1 leaves at once. Rank 0 tests a receive from rank 1 at intervals. Each test also completes receives from rank 2.
+/// Rank 1 leaves at once. Rank 0 tests a receive from rank 1 at intervals, while messages of rank 2 keep it busy.
 fn test_under_traffic(world: &World) -> Result<(), Error> {
     const INTERVAL: Duration = Duration::from_millis(50);
     match world.rank() {

@@ -1,4 +1,4 @@
-//! Ranks that implement the control protocol themselves: a job can have many of them, and they can send false messages.
+//! Ranks that implement the control protocol themselves, so they can send false messages.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -11,10 +11,10 @@ use mpj::boot::wire::{
 };
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 
-/// How many failure reports each of two ranks sends.
+/// The number of failure reports that each of two ranks sends.
 pub(crate) const REPORTS: usize = 50_000;
 
-/// How long `mpjrun` is stopped, so that the other ranks can fill their sockets.
+/// The time for which `mpjrun` is stopped, so that the other ranks can fill their sockets.
 const FILL: Duration = Duration::from_millis(500);
 
 pub(crate) fn run_role(role: &str) -> ExitCode {
@@ -96,7 +96,7 @@ impl RawRank {
         self.wait(|message| matches!(message, ToProcess::FenceDone { .. }));
     }
 
-    /// Sends messages together. They are lost if the socket is closed.
+    /// Sends messages together. If the socket is closed, they are lost.
     fn send(&self, messages: &[ToLauncher]) {
         let bytes: Vec<u8> = messages.iter().flat_map(|message| encode_frame(message).unwrap()).collect();
         let _ = (&self.socket).write_all(&bytes);
@@ -134,7 +134,6 @@ impl RawRank {
         let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
         let report = || self.send(&[self.died("returned an error: simultaneous")]);
         if self.me + 1 == size {
-            // This rank might exit before the others, so it also reports its death.
             stop_launcher(report);
         } else {
             wait_for_the_stop();
@@ -155,7 +154,7 @@ impl RawRank {
         }
     }
 
-    /// Sends meaningless requests until the socket is closed.
+    /// Sends requests until the socket is closed, and discards the replies.
     fn flood(&self) {
         let request = ToLauncher::Get { id: 7, rank: 0, key: String::new() };
         let requests = encode_frame(&request).unwrap().repeat(10_000);
@@ -199,7 +198,7 @@ impl RawRank {
     }
 }
 
-/// Stops `mpjrun` while this rank runs `meanwhile` and the others fill their sockets.
+/// Stops `mpjrun` while this rank runs `meanwhile` and the other ranks fill their sockets.
 fn stop_launcher(meanwhile: impl FnOnce()) {
     let launcher = getppid().unwrap();
     kill_process(launcher, Signal::STOP).unwrap();

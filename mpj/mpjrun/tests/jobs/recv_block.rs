@@ -1,4 +1,4 @@
-//! Tests messages that processes read in the sender's memory.
+//! Messages that processes read in the sender's memory.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use crate::usage::sh;
 
 pub(crate) const TESTS: &[Test] = &[
     ("messages_are_read_in_place", messages_are_read_in_place),
-    ("jobs_with_little_address_space_copy", little_address_space),
-    ("received_block_outlives_its_sender", outlives),
-    ("block_of_killed_receiver_is_returned", killed),
-    ("block_of_exited_receiver_is_returned", left),
-    ("block_stays_readable_after_its_receiver_failed", failed),
+    ("jobs_with_little_address_space_copy", jobs_with_little_address_space_copy),
+    ("received_block_outlives_its_sender", received_block_outlives_its_sender),
+    ("block_of_killed_receiver_is_returned", block_of_killed_receiver_is_returned),
+    ("block_of_exited_receiver_is_returned", block_of_exited_receiver_is_returned),
+    ("block_stays_readable_after_its_receiver_failed", block_stays_readable_after_its_receiver_failed),
 ];
 
 fn messages_are_read_in_place() {
-    // How many of the six long messages are read in place. The first might be sent before the ranks are connected.
+    // The minimum and the maximum number of the six long messages that are read in place. The first ones might be sent
+    // before the ranks are connected.
     for (how, ranks, min, max) in [
         ("--devices shmdev", 2, 4, 6),
         ("--devices shmdev", 5, 4, 6),
         ("--devices shmdev --ranks-per-process 2", 4, 4, 6),
-        // Ranks of one process have each other's cards from the start, so this includes the first message.
         ("--devices smdev --ranks-per-process 3", 3, 6, 6),
         ("--devices niodev", 3, 0, 0),
-        // Without space for pool blocks, all messages are copied. With a little space, some are.
+        // Without address space for pool blocks, all messages are copied. With little space, some are copied.
         ("--devices shmdev -x MPJ_SHM_POOL_MIB=0", 3, 0, 0),
         ("--devices shmdev -x MPJ_SHM_POOL_MIB=1", 3, 1, 5),
         ("--devices shmdev --data-path buffered", 2, 0, 0),
@@ -45,8 +45,8 @@ fn messages_are_read_in_place() {
     }
 }
 
-/// If the address space is limited, the job runs without the space for blocks.
-fn little_address_space() {
+/// If the address space is limited, the job runs without address space for pool blocks.
+fn jobs_with_little_address_space_copy() {
     for limit in [1_000_000, 2_110_000, 3_000_000] {
         let ended =
             sh(&format!("ulimit -v {limit}; exec $MPJRUN -n 2 --devices shmdev $RANKS rank recv-block"));
@@ -54,7 +54,7 @@ fn little_address_space() {
     }
 }
 
-fn outlives() {
+fn received_block_outlives_its_sender() {
     for dev in ["shmdev", "niodev"] {
         let ended = run(&format!("-n 3 --devices {dev}"), "recv-block-leavers");
         assert_eq!(
@@ -65,13 +65,13 @@ fn outlives() {
     }
 }
 
-fn killed() {
+fn block_of_killed_receiver_is_returned() {
     let ended = run("-n 2 --devices shmdev --on-failure=continue --grace 0", "recv-block-killed");
     ended.expect(137, &["rank 1 (pid ", "SIGKILL"]);
     assert!(ended.out.iter().any(|line| line == "the block was returned"), "{ended:#?}");
 }
 
-fn left() {
+fn block_of_exited_receiver_is_returned() {
     let ended = run("-n 3 --devices shmdev", "recv-block-left");
     assert_eq!(
         (ended.code, &ended.out[..]),
@@ -80,19 +80,18 @@ fn left() {
     );
 }
 
-fn failed() {
+fn block_stays_readable_after_its_receiver_failed() {
     let ended = run("-n 4 --ranks-per-process 2 --devices shmdev --on-failure=continue", "recv-block-failed");
     assert!(ended.out.iter().any(|line| line == "the block is unchanged"), "{ended:#?}");
 }
 
-/// Prints how many messages were read in the sender's memory.
 pub(crate) fn run_ring(world: &World) -> Result<(), Error> {
     let found = ring(world).unwrap_or_else(|error| panic!("{error}"));
     say(&format!("rank {}: {found}", world.rank()));
     Ok(())
 }
 
-/// Far longer than a process takes to exit.
+/// Longer than a process takes to exit.
 const HANG_LIMIT: Duration = Duration::from_secs(20);
 
 /// The block that rank 1 still reads after its rank function has returned.
@@ -105,10 +104,10 @@ pub(crate) fn run_leavers(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// The block that rank 2 was reading when it failed.
+/// The block that rank 2 passes to rank 3 before it fails.
 static HELD_BY_FAILED: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
-/// Checks the block that a rank has kept. Called after the rank has left.
+/// Checks the block in [`HELD`], if any. Called after the rank function has returned.
 pub(crate) fn check_held() {
     if let Some(block) = HELD.lock().unwrap().take() {
         assert!(is_whole(&block));
@@ -165,8 +164,8 @@ pub(crate) fn run_left(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 2 fails, and passes its block to rank 3 of the same process. Rank 0, in another process, gets the error that rank 2
-/// has died.
+/// Rank 2 fails after it has passed its block to rank 3 of the same process. Rank 0, in another process, gets the error
+/// that rank 2 has died.
 pub(crate) fn run_failed(world: &World) -> Result<(), Error> {
     const LEN: usize = 1 << 20;
     let me = world.rank();
@@ -175,7 +174,7 @@ pub(crate) fn run_failed(world: &World) -> Result<(), Error> {
         0 => {
             let failed = world.isend(world.alloc_slice(5u8, LEN)?, 2, 0)?.wait().unwrap_err();
             assert_eq!(failed.error().failed_rank(), Some(2), "{failed}");
-            // If rank 0 got the block back, write to it.
+            // Write to the block if rank 0 got it back.
             if let (_, Some(mut block)) = failed.into_parts() {
                 block.fill(9);
             }

@@ -1,4 +1,4 @@
-//! Tests signals to `mpjrun` and to ranks.
+//! Signals to `mpjrun` and to ranks.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,22 @@ use crate::Test;
 use crate::job::{kill, pid, start, start_sh, wait_for_exit};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("nothing_survives_a_killed_mpjrun", killed_mpjrun),
-    ("signals_are_forwarded", forwarded),
-    ("interrupt_ends_a_job", interrupt),
-    ("interrupt_prints_what_ranks_wait_for", interrupt_prints),
-    ("sigquit_prints_what_ranks_wait_for_and_the_job_continues", quit_prints),
-    ("the_second_interrupt_kills", second_interrupt),
-    ("duplicate_interrupt_counts_once", doubled_interrupt),
-    ("ignored_interrupt_prints_a_notice", ignored_interrupt),
-    ("sigstop_is_not_a_failure", stopped_rank),
-    ("stopped_job_continues", stopped_job),
+    ("nothing_survives_a_killed_mpjrun", nothing_survives_a_killed_mpjrun),
+    ("signals_are_forwarded", signals_are_forwarded),
+    ("interrupt_ends_a_job", interrupt_ends_a_job),
+    ("interrupt_prints_what_ranks_wait_for", interrupt_prints_what_ranks_wait_for),
+    (
+        "sigquit_prints_what_ranks_wait_for_and_the_job_continues",
+        sigquit_prints_what_ranks_wait_for_and_the_job_continues,
+    ),
+    ("the_second_interrupt_kills", the_second_interrupt_kills),
+    ("duplicate_interrupt_counts_once", duplicate_interrupt_counts_once),
+    ("ignored_interrupt_prints_a_notice", ignored_interrupt_prints_a_notice),
+    ("sigstop_is_not_a_failure", sigstop_is_not_a_failure),
+    ("stopped_job_continues", stopped_job_continues),
 ];
 
-fn killed_mpjrun() {
+fn nothing_survives_a_killed_mpjrun() {
     for args in ["-n 4", "-n 4 --ranks-per-process 2", "-n 4 --devices smdev"] {
         let job = start(args, "wait");
         let pids: Vec<u32> = job.lines(4, " is ").iter().map(|line| pid(line)).collect();
@@ -26,7 +29,7 @@ fn killed_mpjrun() {
         pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(6)));
         assert_eq!(job.end().signal, Some(9));
     }
-    // The ranks are children of a shell. If mpjrun dies, the kernel kills only the shell.
+    // The ranks are children of a shell. If `mpjrun` dies, the kernel kills only the shell.
     let job = start_sh("-n 2", "$RANKS rank wait; true");
     let pids: Vec<u32> = job.lines(2, " is ").iter().map(|line| pid(line)).collect();
     job.signal("-KILL");
@@ -34,7 +37,7 @@ fn killed_mpjrun() {
     job.end();
 }
 
-fn forwarded() {
+fn signals_are_forwarded() {
     let script = "for s in HUP USR1 USR2; do trap \"echo got $s\" $s; done; trap 'echo got TERM; exit 0' TERM; \
                   echo ready; while :; do sleep 0.01; done";
     let job = start_sh("-n 2", script);
@@ -47,7 +50,7 @@ fn forwarded() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
-fn interrupt() {
+fn interrupt_ends_a_job() {
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let job = start("-n 3", "wait");
         let pids: Vec<u32> = job.lines(3, " is ").iter().map(|line| pid(line)).collect();
@@ -68,7 +71,7 @@ fn interrupt() {
     }
 }
 
-fn interrupt_prints() {
+fn interrupt_prints_what_ranks_wait_for() {
     for args in ["-n 4", "-n 4 --ranks-per-process 3"] {
         let job = start(args, "wait");
         job.lines(4, " is ");
@@ -90,7 +93,7 @@ fn interrupt_prints() {
     assert_eq!(ended.err, ["mpjrun: the job was ended by signal 2 (SIGINT), which mpjrun received"]);
 }
 
-fn quit_prints() {
+fn sigquit_prints_what_ranks_wait_for_and_the_job_continues() {
     let gate = std::env::temp_dir().join(format!("mpj-gate-{}", std::process::id()));
     let job = start(&format!("-n 3 -x GATE={}", gate.display()), "wait-for-file");
     job.lines(1, "waits");
@@ -109,19 +112,19 @@ fn quit_prints() {
     assert_eq!(ended.err[0], "mpjrun: SIGQUIT; what the ranks wait for:");
 }
 
-fn second_interrupt() {
+fn the_second_interrupt_kills() {
     let job = start_sh("-n 2", "trap 'echo got INT' INT; echo here $$; while :; do sleep 0.01; done");
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     job.signal("-INT");
     job.lines(2, "got INT");
-    // A second signal within 100 ms would be a duplicate.
+    // The same signal within 100 ms would be a duplicate.
     std::thread::sleep(Duration::from_millis(300));
     job.signal("-INT");
     job.end().expect(130, &["the second signal 2 (SIGINT)"]);
     pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::ZERO));
 }
 
-fn doubled_interrupt() {
+fn duplicate_interrupt_counts_once() {
     let job =
         start_sh("-n 2", "trap 'sleep 0.2; echo done; exit 0' TERM; echo here; while :; do sleep 0.01; done");
     job.lines(2, "here");
@@ -130,7 +133,7 @@ fn doubled_interrupt() {
     assert_eq!(job.end().code, Some(0));
 }
 
-fn ignored_interrupt() {
+fn ignored_interrupt_prints_a_notice() {
     let job = start_sh(
         "-n 4 -l",
         "trap '' INT; echo here; [ $MPJ_RANK = 2 ] && exit; while :; do sleep 0.01; done",
@@ -146,7 +149,7 @@ fn ignored_interrupt() {
     assert_eq!(ended.err.len(), 2, "{ended:#?}");
 }
 
-fn stopped_rank() {
+fn sigstop_is_not_a_failure() {
     let job = start("-n 3", "count");
     let rank = pid(&job.lines(3, "counting")[0]);
     let at = Instant::now();
@@ -158,7 +161,7 @@ fn stopped_rank() {
     assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 6, 0), "{ended:#?}");
 }
 
-fn stopped_job() {
+fn stopped_job_continues() {
     let job = start("-n 2", "count");
     let rank = pid(&job.lines(2, "counting")[0]);
     job.signal("-TSTP");

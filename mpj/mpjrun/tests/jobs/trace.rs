@@ -1,4 +1,4 @@
-//! Tests `--trace`.
+//! The option `--trace`.
 
 use std::fs;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("full_disk_is_not_a_failure", full_disk_is_not_a_failure),
 ];
 
-/// Exchanges messages. Then rank 1 waits until their events have been written, and is killed.
+/// Exchanges messages. Then rank 1 waits until their events have been written, and kills itself.
 pub(crate) fn killed(world: &World) -> Result<(), Error> {
     exchange(world)?;
     if world.rank() == 1 {
@@ -31,7 +31,6 @@ pub(crate) fn killed(world: &World) -> Result<(), Error> {
 
 fn every_device_is_traced() {
     let folder = Folder::new("devices");
-    // By default, shmdev chooses according to the number of cores.
     for (device, more, processes, body) in [
         ("smdev", "", 1, "body fetched"),
         ("shmdev", "-x MPJ_SHM_SINGLE_COPY_MIN=1099511627776", 3, "body received in pieces"),
@@ -43,7 +42,7 @@ fn every_device_is_traced() {
         // The second run replaces the file.
         for set in [format!("--trace {}", path.display()), format!("-x MPJ_TRACE={}", path.display())] {
             let ended = run(&format!("-n 3 --devices {device} {more} {set}"), "exchange");
-            // The table of waits: two lines of header, a line for each rank, and a line for all.
+            // The table of waits has two lines of header, a line for each rank, and a line for all ranks.
             assert_eq!((ended.code, ended.err.len()), (Some(0), 6), "{device}: {ended:#?}");
             assert!(
                 ended.err[0].contains("events; how long each rank waited, and in which calls:"),
@@ -90,7 +89,7 @@ fn trace_of_a_killed_rank_is_merged() {
     assert_eq!(trace.ranks_with("a rank has died"), [0, 2].into());
 }
 
-/// A rank in a blocking call is killed before the call returns, so it records the call when `mpjrun` requests its waits.
+/// A rank in a blocking call is killed before the call returns. It records the call when `mpjrun` queries its waits.
 fn trace_of_a_hanging_job_has_the_open_calls() {
     let folder = Folder::new("hanging");
     let path = folder.0.join("job.json");

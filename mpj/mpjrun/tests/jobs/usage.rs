@@ -1,4 +1,4 @@
-//! Tests command lines, environment variables and limits of the host: one line for each error, and its exit code.
+//! Command lines, environment variables, limits of the host and other launchers: errors and exit codes.
 
 use std::process::Command;
 
@@ -6,17 +6,17 @@ use crate::Test;
 use crate::job::{Ended, mpjrun, run, run_sh, watch};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("invalid_command_lines_are_rejected", invalid_command_lines),
-    ("spellings_of_other_launchers_work", other_spellings),
-    ("misspelt_variables_are_rejected", misspelt_environment),
-    ("params_and_help_are_printed", params_and_help),
-    ("too_few_descriptors_are_reported_before_the_start", too_few_descriptors),
-    ("too_little_memory_is_reported", no_memory),
-    ("file_size_limit_is_reported", file_size_limit),
-    ("host_without_network_is_not_a_death", no_network),
-    ("stale_control_variable_is_an_error", stale),
-    ("program_of_another_version_is_rejected", another_version),
-    ("mpjrun_works_under_another_launcher", another_launcher),
+    ("invalid_command_lines_are_rejected", invalid_command_lines_are_rejected),
+    ("spellings_of_other_launchers_work", spellings_of_other_launchers_work),
+    ("misspelt_variables_are_rejected", misspelt_variables_are_rejected),
+    ("params_and_help_are_printed", params_and_help_are_printed),
+    ("too_few_descriptors_are_reported_before_the_start", too_few_descriptors_are_reported_before_the_start),
+    ("too_little_memory_is_reported", too_little_memory_is_reported),
+    ("file_size_limit_is_reported", file_size_limit_is_reported),
+    ("host_without_network_is_not_a_death", host_without_network_is_not_a_death),
+    ("stale_control_variable_is_an_error", stale_control_variable_is_an_error),
+    ("program_of_another_version_is_rejected", program_of_another_version_is_rejected),
+    ("mpjrun_works_under_another_launcher", mpjrun_works_under_another_launcher),
 ];
 
 #[track_caller]
@@ -25,7 +25,7 @@ fn expect_one_line(ended: &Ended, code: i32, parts: &[&str]) {
     assert_eq!((ended.out.len(), ended.err.len()), (0, 1), "{ended:#?}");
 }
 
-fn invalid_command_lines() {
+fn invalid_command_lines_are_rejected() {
     for (args, code, parts) in [
         ("-n 2 ./no-such-program", 127, &["program './no-such-program' not found"][..]),
         ("-n 2 no-such-program", 127, &["program 'no-such-program' not found"]),
@@ -64,8 +64,8 @@ fn invalid_command_lines() {
     }
 }
 
-fn other_spellings() {
-    // If a program that got an option of mpjrun fails, mpjrun prints a hint.
+fn spellings_of_other_launchers_work() {
+    // If a program fails that got an option of `mpjrun`, `mpjrun` prints a hint.
     let ended = watch(mpjrun("-n 2").args(["sh", "-c", "exit 7", "--timeout", "4"])).0.end();
     assert_eq!(ended.code, Some(7));
     let hint = "  --timeout was passed to the program: options of mpjrun precede its name";
@@ -78,7 +78,7 @@ fn other_spellings() {
     }
 }
 
-fn misspelt_environment() {
+fn misspelt_variables_are_rejected() {
     let with = |name, value| {
         let mut command = mpjrun("-n 2 true");
         watch(command.env(name, value)).0.end()
@@ -93,7 +93,7 @@ fn misspelt_environment() {
     assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
 }
 
-fn params_and_help() {
+fn params_and_help_are_printed() {
     let ended = watch(&mut mpjrun("--params")).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
     assert!(
@@ -113,32 +113,32 @@ fn params_and_help() {
     }
 }
 
-/// Runs a script in which `$MPJRUN` is `mpjrun`, and `$RANKS` this program.
+/// Runs a script in which `$MPJRUN` is `mpjrun` and `$RANKS` is this program.
 pub(crate) fn sh(script: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));
     watch(command.env("RANKS", std::env::current_exe().unwrap())).0.end()
 }
 
-fn too_few_descriptors() {
+fn too_few_descriptors_are_reported_before_the_start() {
     expect_one_line(
         &sh("ulimit -n 64; exec $MPJRUN -n 16 true"),
         1,
         &["16 processes need", "the limit is 64", "ulimit"],
     );
-    // A soft limit is raised for mpjrun only.
+    // A soft limit is raised for `mpjrun`, but not for the ranks.
     let ended = sh("ulimit -Sn 64; exec $MPJRUN -n 16 sh -c 'ulimit -n'");
     assert_eq!((ended.code, ended.out), (Some(0), vec!["64".to_owned(); 16]));
     let ended = sh("ulimit -n 64; exec $MPJRUN -n 16 --ranks-per-process 8 $RANKS rank fine");
     assert!(ended.code == Some(0) || !ended.err.is_empty(), "{ended:#?}");
 }
 
-fn no_memory() {
+fn too_little_memory_is_reported() {
     let ended = run("-n 64 -x MPJ_SHM_FRAGMENTS=65536", "fine");
     ended.expect(1, &["MiB of shared memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "--devices"]);
 }
 
-fn file_size_limit() {
+fn file_size_limit_is_reported() {
     let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 $RANKS rank fine");
     ended.expect(
         1,
@@ -148,8 +148,8 @@ fn file_size_limit() {
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
 }
 
-/// Runs in a namespace whose network has no address, if that is permitted.
-fn no_network() {
+/// Jobs in a network namespace without addresses. The test does nothing if this host does not permit that.
+fn host_without_network_is_not_a_death() {
     if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
         return;
     }
@@ -163,7 +163,7 @@ fn no_network() {
     }
 }
 
-fn stale() {
+fn stale_control_variable_is_an_error() {
     // If a wrapper has closed the descriptor, the rank must not run as a job of its own.
     let ended = run_sh("-n 2", "eval \"exec ${MPJ_CONTROL%%:*}>&-\"; $RANKS rank fine");
     assert_eq!(ended.code, Some(1), "{ended:#?}");
@@ -173,7 +173,7 @@ fn stale() {
     );
 }
 
-fn another_version() {
+fn program_of_another_version_is_rejected() {
     for (role, parts) in [
         (
             "later-version",
@@ -188,7 +188,7 @@ fn another_version() {
 }
 
 /// Without `mpjrun`, the program runs under another launcher only with `MPJ_LAUNCHER=none`.
-fn another_launcher() {
+fn mpjrun_works_under_another_launcher() {
     let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
     let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));
     assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 2, 0), "{ended:#?}");

@@ -1,4 +1,4 @@
-//! Tests jobs over InfiniBand or RoCE, if the host has a device: see `devices/check/rdma-vm`.
+//! Jobs over InfiniBand or RoCE. The tests do nothing if the host has no device; `devices/check/rdma-vm` has one.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use super::job::run;
 use super::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("ibvdev_connects_simulated_hosts", connects_hosts),
-    ("invalid_ibvdev_parameters_are_errors", invalid_parameters),
+    ("ibvdev_connects_simulated_hosts", ibvdev_connects_simulated_hosts),
+    ("invalid_ibvdev_parameters_are_errors", invalid_ibvdev_parameters_are_errors),
 ];
 
-/// Returns whether the host has no device.
+/// Returns whether the host has no device, and prints why.
 fn skipped() -> bool {
     let missing = unavailable("ibvdev");
     missing.inspect(|why| say(&format!("SKIPPED {why}"))).is_some()
 }
 
-fn connects_hosts() {
+fn ibvdev_connects_simulated_hosts() {
     if skipped() {
         return;
     }
@@ -33,7 +33,7 @@ fn connects_hosts() {
     assert_eq!(said, wanted.iter().map(String::as_str).collect());
 }
 
-fn invalid_parameters() {
+fn invalid_ibvdev_parameters_are_errors() {
     if skipped() {
         return;
     }

@@ -87,17 +87,16 @@ fn welcome_defines_ranks_hosts_and_devices() {
 
 #[test]
 fn invalid_placements_are_rejected() {
-    let more = u32::MAX;
     for wrong in [
         Welcome { ranks_here: 0, ..welcome() },
         Welcome { ranks_here: 5, ..welcome() },
-        Welcome { first_rank: more, ..welcome() },
-        // A process with ranks on two hosts, and invalid maps.
+        Welcome { first_rank: u32::MAX, ..welcome() },
+        // The first process has ranks on two hosts; the others have invalid maps, or no descriptor of the segment.
         Welcome { first_rank: 3, ..welcome() },
         Welcome { hosts: vec![], ..welcome() },
         Welcome { hosts: vec![(0, 4), (1, 0)], ..welcome() },
         Welcome { hosts: vec![(0, 4), (7, 1)], ..welcome() },
-        Welcome { hosts: vec![(0, 4), (1, more)], ..welcome() },
+        Welcome { hosts: vec![(0, 4), (1, u32::MAX)], ..welcome() },
         Welcome { has_segment: true, ..welcome() },
     ] {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -161,7 +160,7 @@ fn segment_belongs_to_the_ranks_of_one_host() {
     let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
     let own = shm.device.address();
     assert!(shm.device.affinity(&own).is_some());
-    // The address of a rank on another host names another segment.
+    // An address with another segment is that of a rank on another host.
     let mut other = own.clone();
     other.0[0] ^= 1;
     assert_eq!(shm.device.affinity(&other), None);

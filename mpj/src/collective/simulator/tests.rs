@@ -1,10 +1,10 @@
-//! Simulations of every algorithm, with up to 1,000 ranks: the results, and in most tests rounds or message counts.
+//! Simulations of every algorithm, with up to 1,000 ranks.
 
 use super::super::step::{BufIndex, Span, Step};
 use super::super::{all_to_all, reduce, rooted, scan};
 use super::{Buffers, Report, Term, run};
 
-/// The simulated numbers of ranks; the last is far larger than a job on a test machine.
+/// The simulated numbers of ranks.
 const SIZES: [u32; 9] = [1, 2, 3, 5, 8, 13, 16, 33, 1000];
 
 fn roots(size: u32) -> impl Iterator<Item = u32> {
@@ -56,7 +56,7 @@ fn linear_barrier_sends_two_messages_per_other_rank() {
     for size in SIZES {
         let steps = |rank| rooted::barrier_linear(rank, size);
         let report = simulate("linear barrier", size, steps, |_| Buffers::new());
-        // No rank leaves the barrier before all have entered it.
+        // Rank 0 waits for all ranks before it releases the first.
         let at = |wanted: fn(&Step) -> bool| steps(0).iter().position(wanted);
         let (fence, release) =
             (at(|step| matches!(step, Step::Fence)), at(|step| matches!(step, Step::Send { .. })));
@@ -68,7 +68,7 @@ fn linear_barrier_sends_two_messages_per_other_rank() {
 }
 
 #[test]
-fn tree_bcast_takes_log2_rounds_and_linear_bcast_one_per_rank() {
+fn tree_bcast_takes_log2_rounds_and_linear_bcast_one_per_other_rank() {
     const COUNT: usize = 3;
     for size in SIZES {
         for root in roots(size) {
@@ -172,14 +172,14 @@ fn recursive_doubling_combines_in_rank_order() {
 }
 
 #[test]
-fn ring_allreduce_sends_each_item_twice() {
+fn ring_allreduce_takes_two_rounds_per_other_rank() {
     for size in SIZES {
         let count = 2 * size as usize + 1;
         let block = reduce::block_range(0, size, count).1;
         let steps = |rank| reduce::allreduce_ring(rank, size, Span::new(BufIndex::SEND, 0, count), count);
         let bufs = |rank| [own(rank, count), empty(count), empty(block), vec![]];
         let report = simulate("allreduce around a ring", size, steps, bufs);
-        // The reduction of each block begins at a different rank, which is the same on all ranks.
+        // The reduction of each block begins at another rank.
         let items = received(&report, 0);
         assert!(
             items.iter().zip(0..).all(|(term, item)| term.is_some_and(|t| t.item == item && t.len == size))
@@ -193,7 +193,6 @@ fn ring_allreduce_sends_each_item_twice() {
 #[test]
 fn reduce_scatter_combines_in_rank_order() {
     for size in SIZES {
-        // Rank r gets r mod 3 items.
         let len = |rank: u32| rank as usize % 3;
         let starts: Vec<usize> =
             (0..=size).scan(0, |at, r| Some(std::mem::replace(at, *at + len(r)))).collect();
@@ -236,7 +235,7 @@ fn gathered(size: u32, of: impl Fn(u32) -> usize) -> Vec<Option<Term>> {
 }
 
 #[test]
-fn gather_and_scatter_take_one_round_per_rank() {
+fn gather_and_scatter_take_one_round_per_other_rank() {
     for size in SIZES {
         let (block, total) = blocks(size);
         let whole = |buf, rank| Some(Span::new(buf, 0, block(rank).1));
@@ -310,7 +309,7 @@ fn alltoall_sends_each_item_once() {
         let total = 2 * size as usize;
         for (is_linear, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
             if in_place && size > 100 {
-                // In place the number of messages is the same.
+                // In place, only the buffer from which the steps send differs: skip the slow simulation.
                 continue;
             }
             let buf = if in_place { BufIndex::TEMP } else { BufIndex::SEND };

@@ -27,8 +27,8 @@ impl OwnedSlot {
     }
 }
 
-/// Checks a slot that one thread fills at each of `times` attempts if it is free, and that other threads free. Each of
-/// these finds the value that was stored last, and every value is dropped.
+/// One thread tries `times` times to fill a slot, and another thread frees each stored value. Each of these threads
+/// finds the value that was passed to it, and every value is dropped.
 fn check_fill_and_free(times: usize) {
     loom::model(move || {
         let slot = slot();

@@ -14,8 +14,7 @@ fn numbers(rank: usize, len: usize) -> impl Iterator<Item = u32> {
     (0..len).map(move |at| (rank * 1_000_003 + at * 7) as u32)
 }
 
-/// Sends around a ring: numbers, messages of sections, and with matched probes. Returns how many messages were read in
-/// the sender's memory.
+/// Sends numbers and messages of sections around a ring. Returns how many messages were read in the sender's memory.
 pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -84,7 +83,7 @@ fn assert_other_types_are_rejected(lent: &mpj::ReceivedBlock, len: usize) {
     }
 }
 
-/// Values that need validation can only be received as copies, and a block that is not a buffer message is rejected.
+/// Checks that invalid uses are rejected, such as reading values that need validation in place.
 pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     const LEN: usize = 1 << 20;
     let (me, size) = (world.rank(), world.size());

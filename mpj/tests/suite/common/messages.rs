@@ -20,11 +20,10 @@ pub(crate) const PROGRAMS: [(&str, Program); 6] = [
     ("freed", freed),
 ];
 
-/// The contents of a message: the number of elements in the static part, and of a slice in the dynamic part, between
-/// two objects.
+/// The content of a message: the number of elements in the static part, and the length of the slice between two objects
+/// in the dynamic part, if there is one.
 type Content = (usize, Option<usize>);
 
-/// Short and long contents, in one or several pieces. The last one has at least three chunks.
 const CONTENTS: [Content; 6] =
     [(0, None), (3, Some(0)), (1000, None), (70_000, None), (200, Some(40_000)), (5, Some(700_000))];
 
@@ -76,7 +75,7 @@ fn check<R: RawBuffer>(
     Ok(())
 }
 
-/// Sends around a ring, owned and borrowed, receiving from the global pool and from a separate one.
+/// Sends owned and borrowed messages around a ring, and receives them into blocks of two pools.
 fn ring(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -112,7 +111,6 @@ fn ring(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Broadcast, gather and scatter for each root, with lengths that differ by rank.
 fn collectives(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let content = |rank: usize, round: usize| CONTENTS[(rank + round) % CONTENTS.len()];
@@ -135,14 +133,13 @@ fn collectives(world: &World) -> Result<(), Failure> {
     }
     let refused = world.scatter_buffers::<DefaultBlock>(&[], 0).map(drop);
     // If the cause is longer than the sender's eager limit, the other ranks get the failure without the text.
-    let is_told = |refused: &mpj::Error| {
+    let is_cause_or_notice = |refused: &mpj::Error| {
         refused.class() == ErrorClass::Count || refused.to_string().ends_with("failed in a collective")
     };
-    assert!(refused.as_ref().is_err_and(is_told), "{refused:?} on all ranks");
+    assert!(refused.as_ref().is_err_and(is_cause_or_notice), "{refused:?} on all ranks");
     Ok(())
 }
 
-/// Sends slices of slices, bytes in blocks, and the bytes of a message.
 fn pieces(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -301,7 +298,7 @@ fn refused<B: SendBuf + Sync + ?Sized>(
     })
 }
 
-/// Every rank frees a communicator with pending messages: some have posted receives, one is never received.
+/// Every rank frees a communicator with pending messages. Those with posted receives arrive; the other send fails.
 fn freed(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (right, left) = ((me + 1) % size, (me + size - 1) % size);

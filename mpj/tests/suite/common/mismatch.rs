@@ -1,5 +1,5 @@
 //! Programs in which the ranks call different collectives, or one collective with arguments that do not match. No rank
-//! hangs or gets `Ok` with wrong data, and other communication continues. Tests run them on threads and under `mpjrun`.
+//! hangs or gets `Ok` with wrong data, and other communication continues.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mpj::buffer::{Buffer, Reading};
 use mpj::pool::DefaultBlock;
 use mpj::{Intracomm, Op};
 
-/// Every rank is expected to get an error within two seconds. This limit allows for a busy machine.
+/// The time in which every rank must get an error, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 macro_rules! kinds {
@@ -175,8 +175,8 @@ impl Call {
     }
 }
 
-/// Lengths of the others and of the odd rank: both orders, eager, rendezvous, with and without ring algorithms, and
-/// differing by one element.
+/// The length on the other ranks, and that on the odd rank. They cover eager and rendezvous messages, several
+/// algorithms, and differences of one element.
 const LENGTHS: [(usize, usize); 9] = [
     (10, 1),
     (1, 10),
@@ -210,9 +210,9 @@ pub(crate) fn operations(size: usize) -> Vec<Program> {
     for (at, one) in KINDS.iter().copied().enumerate() {
         for (other_at, other) in KINDS.iter().copied().enumerate() {
             // A gather matches a gather with counts, and an allgather an allgather with counts.
-            let alike = [one, other].iter().all(|kind| matches!(kind, Gather | Gatherv));
-            let also = [one, other].iter().all(|kind| matches!(kind, Allgather | Allgatherv));
-            if one == other || alike || also {
+            let both_gather = [one, other].iter().all(|kind| matches!(kind, Gather | Gatherv));
+            let both_allgather = [one, other].iter().all(|kind| matches!(kind, Allgather | Allgatherv));
+            if one == other || both_gather || both_allgather {
                 continue;
             }
             let odd = (at + other_at) % size;
@@ -223,7 +223,7 @@ pub(crate) fn operations(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Programs with different roots, in which it is possible that all ranks wait and no rank sends.
+/// Programs with different roots, in which all ranks could wait for each other.
 pub(crate) fn roots(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
     let rooted = [BcastObject, BcastBuffer, GatherBuffers, ScatterBuffers];
@@ -254,6 +254,7 @@ pub(crate) fn refusals(size: usize) -> Vec<Program> {
 }
 
 /// Runs a program on its own communicator. Every rank must soon get an error, from the call or from a later barrier.
+/// Other communication must still work.
 pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     let (me, size) = (world.rank(), world.size());
     let text = |error: mpj::Error| error.to_string();

@@ -38,14 +38,14 @@ pub(crate) fn forget(value: impl Send + 'static) {
 pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
     let here = Location::caller();
     let (running, over) = mpsc::channel::<()>();
-    let dog = thread::spawn(move || {
+    let watchdog = thread::spawn(move || {
         if over.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
             abort_hung_test(here);
         }
     });
     let result = f();
     drop(running);
-    dog.join().expect("the watchdog does not panic");
+    watchdog.join().expect("the watchdog does not panic");
     result
 }
 
@@ -141,6 +141,7 @@ pub(crate) fn blanks<T: Sample>(len: usize) -> Vec<T> {
     vec![T::blank(); len]
 }
 
+/// Sends a message from rank 0 to rank 1.
 pub(crate) fn pass<S, R>(world: &World, send: &S, recv: &mut R, tag: i32) -> mpj::Result<Option<mpj::Status>>
 where
     S: SendBuf + ?Sized,

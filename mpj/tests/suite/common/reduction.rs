@@ -17,8 +17,8 @@ pub(crate) fn fold<T: Receivable>(
     all
 }
 
-/// Checks reduce, allreduce, scan and reduce_scatter with one operation, on data for which every grouping of the ranks
-/// gives the same result.
+/// Checks reduce, allreduce, scan and reduce_scatter with one operation. The data must give the same result for every
+/// grouping of the ranks.
 pub(crate) fn check<T, F>(
     comm: &Intracomm,
     op: &Op,

@@ -1,4 +1,4 @@
-//! Reads and checks the trace of a job.
+//! Reads and checks the trace of a job, and defines a program to trace.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,6 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The used bytes of the header page.
     pub(crate) const LEN: usize = 32;
 
     pub(crate) fn encode(&self) -> [u8; Header::LEN] {
@@ -28,7 +27,7 @@ impl Header {
         bytes
     }
 
-    /// Decodes a copy of a header; the caller must check the size against the file.
+    /// Does not check the size.
     pub(crate) fn decode(bytes: &[u8; Header::LEN]) -> Result<Header, StorageError> {
         let magic = word(bytes, 0);
         if magic == 0 {
@@ -54,8 +53,8 @@ fn word(bytes: &[u8; Header::LEN], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns an epoch that no other segment on this host has: the time in nanoseconds, combined with process and count,
-/// and mixed so that successive epochs differ in many bits.
+/// Returns an epoch that other segments of this host are very unlikely to have: the time in nanoseconds, combined with
+/// process and count, and mixed so that successive epochs differ in many bits.
 pub(crate) fn new_epoch() -> u64 {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);

@@ -1,5 +1,3 @@
-//! Linux: huge pages, and faulting in by advice.
-
 use std::io;
 
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};

@@ -1,12 +1,12 @@
-//! The system functions that storages need. Each platform defines in its file:
+//! The system functions that storages need:
 //! * `OUT_OF_MEMORY`: the error number for exhausted memory;
 //! * `page_size()`: the size of an ordinary page;
 //! * `advise_huge(map, at, len)`: requests huge pages for a private mapping. Returns whether the system accepted;
 //! * `fault_in(map, at, len)`: allocates memory for an unused range of zero bytes;
-//! * `populate(map, at, len)`: as `fault_in` for a range in use, without changing it; `POPULATES`: whether supported;
+//! * `populate(map, at, len)`: as `fault_in`, for a range in use, which keeps its content; fails unless `POPULATES`;
 //! * `reserve(len)`: maps huge pages of the system's reserve.
 //!
-//! [`FileStorage`](super::FileStorage) and [`SharedStorage`](super::SharedStorage) make their system calls themselves.
+//! `FileStorage` and `SharedStorage` make their system calls themselves.
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 mod linux;
@@ -34,7 +34,7 @@ mod other {
     /// ERROR_NOT_ENOUGH_MEMORY of Windows.
     pub(in crate::storage) const OUT_OF_MEMORY: i32 = 8;
 
-    /// The page size of Windows on all processors that Rust supports.
+    /// Windows has this page size on all processors that Rust supports.
     pub(in crate::storage) fn page_size() -> usize {
         4096
     }

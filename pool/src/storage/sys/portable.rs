@@ -1,5 +1,3 @@
-//! Systems with memmap2: ordinary pages, faulted in by a write.
-
 use std::io;
 
 use memmap2::{MmapMut, MmapRaw};

@@ -6,7 +6,7 @@ use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, PaperPool, bytes, poo
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
-/// Storage that no other process maps, and that is written only through live blocks.
+/// Storage that only live blocks can change.
 ///
 /// # Safety
 /// The memory of this storage is written only through a live block of a pool over it.
@@ -16,15 +16,15 @@ pub unsafe trait PrivateStorage: Storage {}
 unsafe impl PrivateStorage for Heap {}
 // SAFETY: a private mapping.
 unsafe impl PrivateStorage for Pages {}
-// SAFETY: a mapping of a file that no other process has.
+// SAFETY: a private mapping, or one of a file that no other process has.
 unsafe impl PrivateStorage for Huge {}
 
 /// The first pool of the paper, as in mpjbuf: its tags and free lists are in the blocks.
 ///
 /// Each block starts with a tag: live, or free and its level. In a free block, links to the previous and the next free
-/// block of its level follow. The tag is one byte, but the user's bytes start at their alignment after it, so a request
-/// for a power of two takes twice as much, as in mpjbuf. A write to a free block breaks the pool, so it needs
-/// [`PrivateStorage`].
+/// block of its level and region follow. The tag is one byte, but the user's bytes start at their alignment after it,
+/// so a request for a power of two takes twice as much, as in mpjbuf. A write to a free block breaks the pool, so the
+/// pool needs [`PrivateStorage`].
 ///
 /// For comparisons; programs use [`Magazine`](crate::Magazine).
 ///
@@ -60,7 +60,7 @@ const LIVE: u8 = 255;
 #[derive(Default)]
 pub struct Buddy1Lists {
     bases: Vec<(NonNull<u8>, Level)>,
-    /// The first free block of each region that has one, by level.
+    /// For each level: the regions that have a free block, and the first one of each, in chunks.
     lists: Vec<Vec<(usize, u32)>>,
 }
 
@@ -86,7 +86,7 @@ impl Buddy1Lists {
         unsafe { self.address(region, offset).write(tag) }
     }
 
-    /// Returns the previous and the next free block, in chunks.
+    /// Previous and next free block, in chunks.
     fn links(&self, region: usize, offset: usize) -> [u32; 2] {
         let at = self.address(region, offset + 1).cast::<[u32; 2]>();
         // SAFETY: invariants 1 and 2: a free block starts there, so its links have been written; not aligned.

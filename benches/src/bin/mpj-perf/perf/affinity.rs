@@ -7,7 +7,6 @@ use mpj::devices::cores::{BIND, Bind, Cores};
 
 use super::Failure;
 
-/// Returns the binding that `MPJ_BIND` sets, or the default.
 pub(crate) fn default_binding() -> Result<Bind, String> {
     let mut config = mpj::config::Config::default();
     if let Some(value) = std::env::var_os("MPJ_BIND") {
@@ -32,7 +31,7 @@ pub(crate) fn bind(world: &Intracomm, binding: Bind) -> Result<(), Failure> {
     let ranks = RANKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(shares) = binding.cores(ranks.len())?.filter(|_| ranks.len() > 1) {
         let before = ranks.iter().filter(|rank| **rank < world.rank()).count();
-        // The report says so if binding is not permitted.
+        // If binding is not permitted, the report shows unbound ranks.
         let _ = shares[before].bind();
     }
     Ok(())

@@ -35,7 +35,6 @@ enum Call {
     Scan,
 }
 
-/// In the order of `coll.c`.
 const CALLS: [(Call, &str); 10] = [
     (Call::Barrier, "barrier"),
     (Call::Bcast, "bcast"),
@@ -50,7 +49,7 @@ const CALLS: [(Call, &str); 10] = [
 ];
 
 impl Call {
-    /// Calls the operation with vectors, or blocks of each rank, of `n` elements. `counts` has one element per rank.
+    /// Calls the operation; `n` is the number of elements of a vector, or of the block of each rank.
     #[inline]
     fn once(
         self,

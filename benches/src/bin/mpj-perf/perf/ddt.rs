@@ -13,7 +13,6 @@ use super::plot::{CurveStyle, DotRow, Dots, Mark, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// A buffer for packed data, and a second one of the same length.
 #[derive(Debug)]
 struct Buffers {
     first: Pages<u8>,
@@ -29,7 +28,6 @@ enum Operation {
     Copy,
 }
 
-/// How a pattern is sent.
 #[derive(Clone, Copy, Debug)]
 enum Method {
     Datatype,
@@ -38,7 +36,6 @@ enum Method {
     Contiguous,
 }
 
-/// A pattern of any element type.
 pub(super) trait Measured {
     fn name(&self) -> &str;
     /// Returns the number of packed bytes.
@@ -107,7 +104,6 @@ impl<T: Element> Measured for Pattern<T> {
     }
 }
 
-/// Measures packing, and, with two ranks, sending.
 pub(crate) fn run(world: &World, pack_ms: f64, send_ms: f64, svg: Option<&Path>) -> Result<(), Failure> {
     let mut patterns = all()?;
     let report = Report::begin(world, patterns.len() * if world.size() == 2 { 2 } else { 1 })?;
@@ -152,7 +148,6 @@ impl Operation {
         Ok(())
     }
 
-    /// Returns the rate in bytes per nanosecond.
     fn rate(self, pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64) -> Result<Point, Failure> {
         const READINGS: usize = 301;
         for _ in 0..3 {
@@ -179,7 +174,7 @@ impl Operation {
     }
 }
 
-/// Checks a pattern against the manual loops, and measures it in memory.
+/// Compares a pattern with the manual loops, and measures packing and unpacking.
 fn local(
     pattern: &mut dyn Measured,
     buffers: &mut Buffers,
@@ -222,7 +217,6 @@ fn local(
     Ok(DotRow { name: name.to_owned(), points })
 }
 
-/// Makes a panel for packing, and one for sending if there were two ranks.
 fn page(packed: Vec<DotRow>, sent: Vec<DotRow>) -> Page {
     let mut panels = vec![Panel::Dots(Dots {
         title: "In memory: right is better".to_owned(),

@@ -2,13 +2,11 @@
 
 use std::fmt;
 
-/// The start positions of runs of elements.
 pub(super) trait RunStarts: Clone + 'static {
     /// Calls `visit` with the start of each run, in order.
     fn walk(&self, visit: impl FnMut(usize));
 }
 
-/// Two nested loops.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NestedLoop {
     pub(super) start: usize,
@@ -19,7 +17,6 @@ pub(super) struct NestedLoop {
 }
 
 impl NestedLoop {
-    /// Makes a single loop that starts at position 0.
     pub(super) fn line(count: usize, stride: usize) -> NestedLoop {
         NestedLoop { start: 0, outer: count, outer_stride: stride, inner: 1, inner_stride: 0 }
     }
@@ -37,7 +34,7 @@ impl RunStarts for NestedLoop {
     }
 }
 
-/// A list of indices, of 32 bits as in `ddt.c`.
+/// Runs at listed indices, which have 32 bits as in `ddt.c`.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     start: usize,
@@ -46,7 +43,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Makes runs that start at `start` plus `scale` times an index.
+    /// Makes runs that start at `start + scale * index`.
     pub(super) fn new(start: usize, scale: usize, indices: &[usize]) -> List {
         List { start, scale, indices: indices.iter().map(|at| *at as u32).collect() }
     }
@@ -64,7 +61,6 @@ impl RunStarts for List {
 type Pack<T> = Box<dyn Fn(&[T], &mut [T])>;
 type Unpack<T> = Box<dyn Fn(&mut [T], &[T])>;
 
-/// The loops for a part of a pattern.
 pub(super) struct Piece<T> {
     pub(super) elements: usize,
     pub(super) pack: Pack<T>,
@@ -84,7 +80,7 @@ fn count(walk: &impl RunStarts) -> usize {
 }
 
 impl<T: Copy + 'static> Piece<T> {
-    /// Makes a part of runs of `L` elements.
+    /// Makes the loops for runs of `L` elements.
     pub(super) fn fixed<const L: usize, W: RunStarts>(walk: W) -> Self {
         let (elements, unpack_walk) = (L * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
@@ -106,7 +102,7 @@ impl<T: Copy + 'static> Piece<T> {
         Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 
-    /// Makes a part of runs of `len` elements.
+    /// Makes the loops for runs of `len` elements.
     pub(super) fn runs(walk: impl RunStarts, len: usize) -> Self {
         let (elements, unpack_walk) = (len * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
@@ -128,7 +124,7 @@ impl<T: Copy + 'static> Piece<T> {
         Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 
-    /// Makes a part of `count` runs of `L` elements, each followed by a gap of the same length.
+    /// Makes the loops for `count` runs of `L` elements, each followed by a gap of the same length.
     pub(super) fn every_second<const L: usize>(count: usize) -> Self {
         let pack = |data: &[T], out: &mut [T]| {
             for (run, from) in out.as_chunks_mut::<L>().0.iter_mut().zip(data.chunks_exact(2 * L)) {

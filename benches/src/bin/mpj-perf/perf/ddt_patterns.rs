@@ -8,7 +8,6 @@ use super::ddt::Measured;
 use super::ddt_by_hand::{List, NestedLoop, Piece};
 use super::memory::{PAGE, Pages};
 
-/// The type of the elements of a pattern: `f32` or `f64` below.
 pub(super) trait Element: Receivable + bytemuck::Pod {}
 
 impl<T: Receivable + bytemuck::Pod> Element for T {}
@@ -22,7 +21,7 @@ pub(super) struct Pattern<T> {
     pub(super) start: usize,
     pub(super) send: Datatype,
     pub(super) recv: Datatype,
-    /// `recv` equals `send`.
+    /// Whether `recv` equals `send`.
     pub(super) symmetric: bool,
     pub(super) manual: Vec<Piece<T>>,
 }
@@ -37,7 +36,6 @@ struct Arrays<T> {
 }
 
 impl<T: Element> Arrays<T> {
-    /// Makes arrays with these numbers of elements, filled with different bytes.
     fn new(lens: impl IntoIterator<Item = usize>) -> Result<Self, Failure> {
         let page = PAGE / size_of::<T>();
         let (mut end, mut bounds) = (0, Vec::new());
@@ -87,7 +85,6 @@ fn bytes<T>(elements: usize) -> i64 {
     (elements * size_of::<T>()) as i64
 }
 
-/// Returns all patterns in the order of `ddt.c`.
 pub(super) fn all() -> Result<Patterns, Failure> {
     let mut patterns = Vec::new();
     for subarray in [false, true] {

@@ -24,7 +24,6 @@ impl Candidate<'_> {
         (self.run)(calls).map(|ns| ns.max(1) as f64)
     }
 
-    /// Returns the number of calls that fill a slice.
     fn calibrate(&mut self, slice_ns: f64) -> Option<usize> {
         let mut calls = self.min_calls;
         for _ in 0..self.warmup_runs {
@@ -61,12 +60,10 @@ pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     quantile_f64(&mut numbers.into_iter().collect::<Vec<_>>(), 0.5)
 }
 
-/// Returns the minimum and the maximum.
 pub(super) fn spread(numbers: &[f64]) -> (f64, f64) {
     numbers.iter().fold((f64::INFINITY, 0.0), |(low, high), number| (number.min(low), number.max(high)))
 }
 
-/// Returns the median of the rounds' ratios.
 pub(super) fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
 }

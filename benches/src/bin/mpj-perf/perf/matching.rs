@@ -13,7 +13,6 @@ const SENDER: usize = 1;
 const MESSAGES: [usize; 4] = [100, 1000, 10_000, 100_000];
 const RUNS: usize = 5;
 
-/// The queue in which entries wait to be matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Queue {
     Posted,

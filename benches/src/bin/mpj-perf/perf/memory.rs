@@ -6,7 +6,6 @@ use std::ops::{Deref, DerefMut};
 
 pub(super) const PAGE: usize = 4096;
 
-/// Elements whose memory starts on a page boundary.
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     memory: Vec<T>,
@@ -49,7 +48,7 @@ mod tests {
     use super::{PAGE, Pages};
 
     #[test]
-    fn starts_on_a_page() {
+    fn pages_start_at_a_page_boundary() {
         for len in [0, 1, 5000] {
             let pages = Pages::filled(len, 1.5f64).unwrap();
             assert_eq!(pages.as_ptr().addr() % PAGE, 0);

@@ -1,5 +1,5 @@
-//! The programs of `mpj-perf`. `pingpong`, `coll` and `ddt` follow C programs for other MPI libraries, which are not in
-//! this repository, loop by loop and print the same lines. So the figures can be compared.
+//! The programs of `mpj-perf`. `pingpong`, `coll` and `ddt` have the loops and the output lines of C programs for other
+//! MPI libraries, so that the figures can be compared. The C programs are not in this repository.
 
 pub(crate) mod affinity;
 pub(crate) mod coll;
@@ -20,8 +20,7 @@ pub(crate) mod serde;
 mod setting;
 mod stats;
 pub(crate) mod threads;
-#[allow(unsafe_code, reason = "calls functions that need the widest registers")]
+#[allow(unsafe_code, reason = "calls AVX-512 code after detection")]
 mod words;
 
-/// Any error that makes a rank return early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,5 +1,5 @@
 //! `pingpong --payload`: a slice, a buffer of sections, a pool block and an object, sent between two ranks. They run
-//! interleaved, as in [`super::interleaved`].
+//! interleaved.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -27,7 +27,6 @@ pub(crate) enum Payload {
     Object,
 }
 
-/// Bytes of the elements of a message.
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 const ROUNDS: usize = 15;
 
@@ -160,7 +159,6 @@ impl Candidate<'_> {
 }
 
 struct Figures {
-    /// The median of each round.
     rounds: Vec<f64>,
     min: u64,
 }
@@ -209,7 +207,6 @@ pub(crate) fn run(world: &World, payloads: &[Payload], ms: f64, max_bytes: usize
     report.finish(world, None, || unreachable!("no picture was requested"))
 }
 
-/// Prints the figures of a candidate, and its ratio to `baseline`.
 fn line(
     report: &Report,
     name: &str,
@@ -225,7 +222,6 @@ fn line(
     report.line(format_args!("WHOLE,{name},{shape},{bytes},{median:.3},{min:.3},{ratio:.3}"))
 }
 
-/// Times all candidates. Collective.
 fn measure_interleaved(
     world: &Intracomm,
     candidates: &mut [(&str, Candidate<'_>)],

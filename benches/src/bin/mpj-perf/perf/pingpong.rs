@@ -1,5 +1,5 @@
-//! Ping-pong with the same, rotating, freshly written and fully used buffers; message rate; bandwidth in one and both directions.
-//! Follows the C program `pingpong.c` (see [`super`]).
+//! Ping-pong with the same, rotating, freshly written and fully used buffers; message rate; bandwidth in one and both
+//! directions. Follows the C program `pingpong.c` (see [`super`]).
 
 use std::hint::black_box;
 use std::path::Path;
@@ -19,10 +19,9 @@ const SIZES: [usize; 18] = [
     4_194_304, 16_777_216,
 ];
 const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_304];
-/// Numbers of concurrent small messages.
 const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
 const RATE_BYTES: usize = 8;
-/// The shortest message whose words are all written and read.
+/// The shortest message of the variant `used`.
 const USED_MIN: usize = 64;
 const MEBI: usize = 1 << 20;
 /// 1 TiB.
@@ -61,7 +60,6 @@ impl PingpongOptions {
     }
 }
 
-/// Returns the number of concurrent large messages.
 fn window(bytes: usize) -> usize {
     if bytes >= MEBI { 16 } else { 64 }
 }
@@ -71,7 +69,6 @@ fn stride(bytes: usize) -> usize {
     if bytes >= MEBI { bytes } else { (bytes + PAGE + 64).next_multiple_of(PAGE) + 64 }
 }
 
-/// Writes to every cache line.
 fn touch(bytes: &mut [u8]) {
     for byte in bytes.iter_mut().step_by(64) {
         *byte = byte.wrapping_add(1);
@@ -83,13 +80,11 @@ fn touch(bytes: &mut [u8]) {
 struct Variant {
     name: &'static str,
     bytes: usize,
-    /// The distance of the buffers.
     stride: usize,
     buffers: usize,
     access: Access,
 }
 
-/// How the program accesses its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
     None,
@@ -108,7 +103,6 @@ struct Exchange<'a> {
     send: Pages<u8>,
     recv: Pages<u8>,
     budget_ns: f64,
-    /// Number of round trips.
     round: u64,
 }
 
@@ -176,7 +170,7 @@ const BUFFERS: [(&str, &str); 4] = [
 const RATES: [(&str, &str); 3] = [
     ("one way", "a window of 64 concurrent messages (16 from 1 MiB on), then the receiver replies"),
     ("both ways", "both ranks send and receive such windows concurrently; the sum of both"),
-    ("memcpy", "a copy of the same number of bytes within one rank, while the other one waits"),
+    ("memcpy", "a copy of the same number of bytes within each rank, both ranks at the same time"),
 ];
 
 fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {

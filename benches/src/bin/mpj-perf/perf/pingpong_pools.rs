@@ -13,13 +13,11 @@ use super::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// Bytes of the elements of a message.
 const SIZES: [usize; 12] =
     [8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 const ROUNDS: usize = 7;
 const MEBI: f64 = (1 << 20) as f64;
 
-/// A pool with its ping-pong.
 trait Contender {
     /// Returns the nanoseconds of each round trip of messages of `len` numbers. Collective.
     fn times(&mut self, world: &Intracomm, len: usize, iterations: i64) -> Result<Vec<u64>, Failure>;
@@ -77,7 +75,6 @@ impl<P: Pool + 'static> Contender for Exchange<P> {
     }
 }
 
-/// Returns the bytes of a message of `len` numbers.
 fn message_len(len: usize) -> Result<usize, Failure> {
     Ok(MESSAGE_HEADER_LEN + section_len::<f64>(len).ok_or("the message is too long")?)
 }

@@ -15,7 +15,7 @@ use super::setting::{Placement, devices};
 /// A median above this multiple of the minimum suggests that ranks shared a core.
 const SUSPICIOUS_RATIO: f64 = 3.0;
 
-/// Prints at rank 0 and is silent at other ranks.
+/// The report of a measurement. Only rank 0 prints.
 #[derive(Debug)]
 pub(super) struct Report {
     prints: bool,
@@ -25,7 +25,6 @@ pub(super) struct Report {
     max_ratio: Cell<f64>,
 }
 
-/// Prints the traffic of rank 0, as remarks.
 pub(crate) fn stats(world: &World) -> Result<(), Failure> {
     let stats = if world.rank() == 0 { world.stats().to_string() } else { String::new() };
     stats.lines().try_for_each(|line| print(format_args!("# {line}")))
@@ -51,7 +50,6 @@ impl Report {
         Ok(report)
     }
 
-    /// Prints one line and flushes it.
     pub(super) fn line(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
         if self.prints { self.bar.suspend(|| print(line)) } else { Ok(()) }
     }
@@ -66,7 +64,6 @@ impl Report {
         self.line(line)
     }
 
-    /// Records a median time and the minimum time.
     pub(super) fn note(&self, median: f64, min: f64) {
         if min > 0.0 {
             self.max_ratio.set(self.max_ratio.get().max(median / min));

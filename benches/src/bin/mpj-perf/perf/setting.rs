@@ -16,7 +16,6 @@ const WORDS: usize = 2 + MAX_CORES / 64;
 /// The placement of all ranks, at rank 0.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
-    /// By rank.
     cores: Vec<Cores>,
     processes: usize,
     is_bound: bool,
@@ -89,7 +88,6 @@ pub(super) fn devices(world: &World) -> String {
     names.join(" and ")
 }
 
-/// Returns the indices of the bits that are set.
 fn set_bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
     (0..words.len() * 64).filter(|core| words[core / 64] >> (core % 64) & 1 == 1)
 }

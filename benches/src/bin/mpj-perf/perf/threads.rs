@@ -56,7 +56,6 @@ fn agree(comm: &Intracomm, mut count: i64) -> Result<i64, Error> {
     Ok(count)
 }
 
-/// Returns the time of each round trip.
 fn round_trips(comm: &Intracomm, count: i64) -> Result<Vec<u64>, Error> {
     let (send, mut recv) = ([1u8; BYTES], [0u8; BYTES]);
     comm.barrier()?;

@@ -1,9 +1,8 @@
-//! Writes and reads every word of a message, as a program that uses its messages does. The loops use the widest registers
-//! of the processor, like those of the C program, which is compiled for the processor that it runs on.
+//! Writes and reads every word of a message, as a program that uses its messages does. The loops use AVX-512 if the
+//! processor has it, because the C program is compiled for the processor that it runs on.
 
 use std::hint::black_box;
 
-/// Stores the numbers from `first` on in the words of `bytes`.
 #[inline(always)]
 fn fill_with(bytes: &mut [u8], first: u64) {
     let (words, _) = bytes.as_chunks_mut::<8>();
@@ -12,14 +11,13 @@ fn fill_with(bytes: &mut [u8], first: u64) {
     }
 }
 
-/// Returns the sum of the words of `bytes`.
 #[inline(always)]
 fn sum_of(bytes: &[u8]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)))
 }
 
-macro_rules! with_widest_registers {
+macro_rules! with_avx512 {
     ($(#[$doc:meta])* $name:ident, $wide:ident, $loop_of:ident, ($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f")]
@@ -39,8 +37,8 @@ macro_rules! with_widest_registers {
     };
 }
 
-with_widest_registers!(fill_words, fill_wide, fill_with, (bytes: &mut [u8], first: u64));
-with_widest_registers!(sum_words, sum_wide, sum_of, (bytes: &[u8]) -> u64);
+with_avx512!(fill_words, fill_wide, fill_with, (bytes: &mut [u8], first: u64));
+with_avx512!(sum_words, sum_wide, sum_of, (bytes: &[u8]) -> u64);
 
 /// Writes every word of a message; `round` makes the words of each message different.
 pub(super) fn write_all(bytes: &mut [u8], round: u64) {
@@ -48,7 +46,6 @@ pub(super) fn write_all(bytes: &mut [u8], round: u64) {
     black_box(bytes);
 }
 
-/// Reads every word of a message.
 pub(super) fn read_all(bytes: &[u8]) {
     black_box(sum_words(bytes));
 }

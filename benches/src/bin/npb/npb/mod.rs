@@ -1,19 +1,15 @@
 //! Classes, report and verification of the NAS Parallel Benchmarks.
 //!
-//! The kernels follow *The NAS Parallel Benchmarks* (report RNR-94-007) and the structure of the MPI version 3.x. A run
-//! verifies if it has the specified number of iterations and its answer is the published number.
+//! The kernels follow *The NAS Parallel Benchmarks* (report RNR-94-007) and the structure of the MPI version 3.x.
 
 use std::fmt;
 
 pub(crate) mod cg;
 pub(crate) mod random;
 
-/// A problem size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Sample.
     S,
-    /// Workstation of the nineties.
     W,
     A,
     B,
@@ -23,7 +19,6 @@ pub(crate) enum Class {
 impl Class {
     pub(crate) const ALL: [Self; 5] = [Self::S, Self::W, Self::A, Self::B, Self::C];
 
-    /// Parses a letter in either case.
     pub(crate) fn parse(name: &str) -> Result<Self, String> {
         Self::ALL
             .into_iter()
@@ -49,7 +44,7 @@ pub(crate) struct RunReport {
     /// Outer iterations that the class specifies.
     pub(crate) official_iterations: usize,
     pub(crate) ranks: usize,
-    /// Time of the timed part on the slowest rank.
+    /// Time of the timed part: at rank 0 that of the slowest rank, at another rank its own.
     pub(crate) seconds: f64,
     /// Millions of floating-point operations in the timed part, by NPB's formula.
     pub(crate) mop: f64,
@@ -79,7 +74,7 @@ impl Answer {
 
 impl RunReport {
     /// Returns whether the run has the specified number of iterations and the official answer. The answer alone is not
-    /// sufficient, because CG's zeta has its 13 digits a few iterations before the last one.
+    /// sufficient, because CG's zeta is within the tolerance a few iterations before the last one.
     pub(crate) fn verified(&self) -> bool {
         self.iterations == self.official_iterations && self.answer.verified()
     }

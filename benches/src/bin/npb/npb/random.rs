@@ -4,7 +4,6 @@
 //! routines split each operand into halves, because a double cannot hold the product of two 46-bit integers. The product
 //! of a `u64` is exact modulo 2^64, which 2^46 divides, so a multiplication and a mask give the same sequence.
 
-/// 5^13.
 pub(crate) const MULTIPLIER: u64 = 1_220_703_125;
 
 /// Bits of the state.

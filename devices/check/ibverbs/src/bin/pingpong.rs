@@ -4,9 +4,9 @@
 //! ```text
 //!   pingpong [MILLISECONDS FOR EACH SIZE, 300] [LARGEST MESSAGE IN BYTES, 4194304]
 //! ```
-//! It prints the lines `PP,same,bytes,iterations,median us,least us,99 % us,MB/s` of `mpj-perf pingpong`: half round
-//! trips, with one send buffer and one receive buffer. Both processes use the first device. They exchange their
-//! addresses through the pipes of the second process.
+//! It prints lines `PP,same,bytes,iterations,median us,least us,99 % us,MB/s`, like `mpj-perf pingpong`. The times are
+//! half round trips, with one send buffer and one receive buffer. Both processes use the first device. They exchange
+//! their addresses through the pipes of the second process.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use ibverbs_sys::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_qp_type};
 
 type Failure = Box<dyn Error>;
 
-/// The sizes of `mpj-perf pingpong`, except 0: the crate cannot send without a scatter/gather element, and some
+/// The sizes of messages in bytes. 0 is missing: the crate cannot send without a scatter/gather element, and some
 /// adapters interpret the length 0 of an element as 2 GiB.
 const SIZES: [usize; 17] = [
     1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
@@ -27,7 +27,7 @@ const SIZES: [usize; 17] = [
 ];
 /// The argument of the process that replies.
 const REPLY: &str = "--reply";
-/// The number of polls after which a waiting process yields its core after each poll.
+/// The number of polls after which a waiting process yields its core at each poll.
 const SPINS: usize = 200;
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
@@ -118,7 +118,7 @@ struct End<'a, W, R> {
     from: R,
     /// Whether the completion of the last send is outstanding.
     sending: bool,
-    /// Whether a message has arrived that `wait_for_message` has not returned for.
+    /// Whether a message has arrived for which `wait_for_message` has not returned yet.
     received: bool,
 }
 
@@ -136,7 +136,7 @@ fn connected<W: Write, R: BufRead>(
     let queue = context.create_cq(16, 0)?;
     let domain = context.alloc_pd()?;
     let mut builder = domain.create_qp(&queue, &queue, ibv_qp_type::IBV_QPT_RC);
-    // The crate's default timeout of 65 µs is too short for an emulated processor.
+    // The default timeout of the crate is too short for an emulated processor.
     builder.set_max_send_wr(2).set_max_recv_wr(2).set_timeout(14).set_retry_count(7).set_rnr_retry(7);
     if let Some(index) = gid_index(&context) {
         builder.set_gid_index(index);
@@ -167,7 +167,7 @@ fn connected<W: Write, R: BufRead>(
     })
 }
 
-/// Returns the index of an IPv4 address of RoCE v2. InfiniBand does not need one.
+/// Returns the index of the GID of an IPv4 address with RoCE v2, if any. InfiniBand does not need one.
 fn gid_index(context: &Context) -> Option<u32> {
     let is_ipv4 = |gid: ibv_gid| {
         // SAFETY: every bit pattern is a valid byte array.
@@ -271,7 +271,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
                     _ => self.received = true,
                 }
             }
-            // Soft-RoCE runs on the same cores: a process that only spins keeps it from running.
+            // Soft-RoCE runs on the same cores, so a process must not only spin.
             polls += 1;
             if polls > SPINS {
                 std::thread::yield_now();

@@ -14,7 +14,6 @@ trait Generated {
 macro_rules! themselves {
     ($($number:ty),*) => { $(impl Generated for $number { type Type = $number; })* };
 }
-// bindgen generates C enumerations as `c_uint`.
 themselves!(u8, u16, u32, u64, usize, c_int, c_char, c_void);
 
 impl<T: Generated> Generated for *mut T {
@@ -42,10 +41,10 @@ impl<R: Generated, A: Generated, B: Generated, C: Generated> Generated
 macro_rules! opaque {
     ($($ours:ident = $theirs:ident),*) => { $(impl Generated for $ours { type Type = sys::$theirs; })* };
 }
-// Types that `ibvdev` has pointers to and does not read.
+// Types that `ibvdev` uses only through pointers, without reading them.
 opaque!(RawDevice = ibv_device, Pd = ibv_pd, Ah = ibv_ah);
 
-/// Compiles only if the type of a field equals the generated type. The arguments are never called.
+/// Compiles only if the type of a field corresponds to the generated type. The arguments are not called.
 fn same_type<S, F: Generated, T>(_: fn(*const S) -> *const F, _: fn(*const T) -> *const F::Type) {}
 
 fn size_of_field<S, F>(_: fn(*const S) -> *const F) -> usize {
@@ -54,7 +53,7 @@ fn size_of_field<S, F>(_: fn(*const S) -> *const F) -> usize {
 
 macro_rules! field {
     ($type:ty, $field:ident) => {
-        // SAFETY: it is never called.
+        // SAFETY: the closure is not called.
         |whole: *const $type| unsafe { &raw const (*whole).$field }
     };
 }
@@ -246,7 +245,7 @@ impl Generated for Wc {
     type Type = sys::ibv_wc;
 }
 
-/// The crate `ibverbs-sys` also declares completions by hand. Five fields are private and are read with functions.
+/// The crate `ibverbs-sys` also declares completions by hand. Five of its fields are private and are read with methods.
 #[test]
 fn completion_fields_are_at_the_same_offsets() {
     let Wc {

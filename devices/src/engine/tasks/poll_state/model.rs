@@ -27,7 +27,6 @@ impl Task {
         })
     }
 
-    /// Records that something has moved, and polls.
     fn note_progress(&self) -> bool {
         self.moved.fetch_add(1, Ordering::Relaxed);
         self.poll(true)

@@ -9,7 +9,6 @@ use mpj::{Datatype, Intracomm, PoolSlice, Request, View, ViewMut, World};
 use super::super::Failure;
 use super::super::memory::Pages;
 
-/// The layout of the elements of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Shape {
     Contiguous,
@@ -32,7 +31,6 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A message, with its send and receive memory.
 #[derive(Debug)]
 pub(super) struct Message {
     bytes: usize,
@@ -46,11 +44,11 @@ enum Kind {
         send: Pages<f64>,
         recv: Pages<f64>,
     },
-    Run {
+    Contiguous {
         send: Pages<f64>,
         recv: Pages<f64>,
     },
-    /// Contiguous elements that are sent by ownership. Either the slice or its pending send is present.
+    /// Contiguous elements that are sent by ownership. Exactly one of the slice and its pending send is present.
     InPoolBlock {
         send: Option<PoolSlice<f64>>,
         sending: Option<Request<PoolSlice<f64>>>,
@@ -67,7 +65,9 @@ impl Message {
         let pages = || Ok::<_, Failure>((Pages::filled(2 * len, 1.5)?, Pages::filled(2 * len, 2.5)?));
         let element = Datatype::of::<f64>();
         let kind = match shape {
-            Shape::Contiguous => Kind::Run { send: Pages::filled(len, 1.5)?, recv: Pages::filled(len, 2.5)? },
+            Shape::Contiguous => {
+                Kind::Contiguous { send: Pages::filled(len, 1.5)?, recv: Pages::filled(len, 2.5)? }
+            }
             Shape::Strided => {
                 let (send, recv) = pages()?;
                 Kind::Elements { datatype: element.vector(len, 1, 2)?, send, recv }
@@ -81,7 +81,6 @@ impl Message {
         Ok(Message { bytes, kind })
     }
 
-    /// Makes a contiguous message in a block of the rank's pool, which the receiver can read in place.
     pub(super) fn in_pool_block(world: &World, bytes: usize) -> Result<Self, Failure> {
         let send = Some(world.alloc_slice(1.5, bytes / size_of::<f64>())?);
         Ok(Message { bytes, kind: Kind::InPoolBlock { send, sending: None } })
@@ -100,7 +99,7 @@ impl Message {
                 send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
                 black_box(&mut send[..]);
             }
-            Kind::Run { send, .. } | Kind::Elements { send, .. } => {
+            Kind::Contiguous { send, .. } | Kind::Elements { send, .. } => {
                 send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
                 black_box(&mut send[..]);
             }
@@ -119,7 +118,7 @@ impl Message {
                 wait_for_slice(send, sending)?;
                 *sending = send.take().map(|send| world.isend(send, to, 1)).transpose()?;
             }
-            Kind::Run { send, .. } => world.send(&send[..], to, 1)?,
+            Kind::Contiguous { send, .. } => world.send(&send[..], to, 1)?,
             Kind::Elements { datatype, send, .. } => {
                 world.send(&View::new(&send[..], 0, datatype, 1)?, to, 1)?;
             }
@@ -131,7 +130,7 @@ impl Message {
     #[inline]
     pub(super) fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Failure> {
         match &mut self.kind {
-            Kind::Run { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
+            Kind::Contiguous { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
             Kind::Elements { datatype, recv, .. } => {
                 world.recv(&mut ViewMut::new(&mut recv[..], 0, datatype, 1)?, from, 1)?;
             }
@@ -145,7 +144,6 @@ impl Message {
     }
 }
 
-/// Waits for the pending send of the slice, if any.
 fn wait_for_slice(
     send: &mut Option<PoolSlice<f64>>,
     sending: &mut Option<Request<PoolSlice<f64>>>,

@@ -1,6 +1,6 @@
 //! Measures which data path is fastest between two ranks: through bounce buffers at both ends, with zero copy, or as
-//! the library chooses; for each shape and size, with freshly written and unmodified data. Contiguous data is also sent
-//! by ownership from a pool block, which the receiver reads in place ("lent" in the output). The paths run interleaved.
+//! the library chooses. Contiguous data is also sent by ownership from a pool block, which the receiver reads in place
+//! ("lent" in the output). The paths run interleaved.
 
 mod message;
 mod picture;
@@ -26,7 +26,7 @@ const PATHS: [(&str, DataPath); 3] =
     [("auto", DataPath::Auto), ("buffered", DataPath::Buffered), ("zerocopy", DataPath::ZeroCopy)];
 const ROUNDS: usize = 5;
 
-/// The curves of one shape, with data that is either freshly written before each send or unmodified.
+/// The curves of one shape. If `fresh`, each send is preceded by a write.
 #[derive(Debug)]
 struct ShapeCurves {
     shape: Shape,
@@ -86,7 +86,6 @@ pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     Ok(Times::of(bytes, &mut times, 1e3).median)
 }
 
-/// The times of one path at one size.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     /// The median and the quartiles.
@@ -156,7 +155,6 @@ fn measure_interleaved(
         .collect())
 }
 
-/// Returns the nanoseconds of each round trip.
 fn times(candidate: &mut PathCandidate, fresh: bool, iterations: i64) -> Result<Vec<u64>, Failure> {
     let PathCandidate { world, message, .. } = candidate;
     let (leads, other) = (world.rank() == 0, 1 - world.rank());

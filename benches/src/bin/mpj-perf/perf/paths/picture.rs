@@ -7,7 +7,6 @@ use super::{PATHS, ShapeCurves};
 /// `auto` counts as good as the better path within this factor.
 const TOLERANCE: f64 = 1.05;
 
-/// The size from which the curve of copies is drawn: a copy is a negligible part of shorter messages.
 const MIN_MEMCPY_BYTES: f64 = 4096.0;
 
 const MEANINGS: [(&str, &str); 5] = [
@@ -49,7 +48,6 @@ fn faster(ours: &[Point], others: &[Point]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Lists the sizes at which each of the two paths is faster.
 fn finding([_, buffered, zero_copy]: &[Vec<Point>; PATHS.len()]) -> String {
     let candidates = [("zerocopy", faster(zero_copy, buffered)), ("buffered", faster(buffered, zero_copy))];
     let parts: Vec<String> = candidates
@@ -76,7 +74,6 @@ pub(super) fn sentence(family: &ShapeCurves) -> String {
     format!("{name}: {finding}; auto is {chosen} ({auto:.2} × its time on the average){in_place}")
 }
 
-/// Makes a panel for each shape and state of the data.
 pub(super) fn page(families: &[ShapeCurves]) -> Page {
     let panel = |family: &ShapeCurves| {
         let copies = family.memcpy.iter().filter(|copy| copy.x >= MIN_MEMCPY_BYTES).copied().collect();

@@ -46,11 +46,12 @@ const LIMITS: [Limit; 4] = [
     Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_largest_copied: false },
 ];
 
-/// Zero copy may be slower by this factor. If the parameter of the device is 0 by default, it must be faster by it.
+/// Zero copy is chosen even if it is slower by up to this factor. If the default of the parameter is 0, it must be
+/// faster by this factor.
 const TOLERANCE: f64 = 1.02;
 
 impl Limit {
-    /// Returns the value of the parameter for zero copy from `from` bytes on.
+    /// Returns the value of the parameter for zero copy from `from` bytes on, or for no zero copy if `from` is `None`.
     fn value(&self, from: Option<usize>) -> u64 {
         let (min, max) = self.parameter.range;
         let value = match (from, self.is_largest_copied) {
@@ -89,7 +90,6 @@ impl Limit {
     }
 }
 
-/// Measures the device of two ranks, and writes the best value to a file.
 pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure> {
     if world.rank() == 0 {
         // Fail before the long measurement.
@@ -158,7 +158,7 @@ fn check_writable(path: &FilePath) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the text with `line` in place of the line of the same parameter, and `remark` in place of the remark before it.
+/// Removes the line of the same parameter and the remark of the same device before it, and appends `remark` and `line`.
 fn with_parameter(text: &str, line: &str, remark: &str) -> String {
     let name = |line: &str| line.split_once('=').map(|(name, _)| name.trim().to_owned());
     let device = |remark: &str| remark.split_once(':').map(|(device, _)| device.to_owned());
@@ -185,7 +185,6 @@ mod tests {
         let both = with_parameter(&first, "MPJ_B=2", "# b: then");
         assert_eq!(both, "# a: then\nMPJ_A=1\n# b: then\nMPJ_B=2\n");
         assert_eq!(with_parameter(&both, "MPJ_A=3", "# a: now"), "# b: then\nMPJ_B=2\n# a: now\nMPJ_A=3\n");
-        // Other remarks stay.
         assert_eq!(with_parameter("# mine\nMPJ_A = 5", "MPJ_A=3", "# a: now"), "# mine\n# a: now\nMPJ_A=3\n");
     }
 

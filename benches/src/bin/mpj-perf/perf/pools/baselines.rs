@@ -22,7 +22,6 @@ pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
     Ok(all)
 }
 
-/// Writes to memory that has been written before.
 struct WarmMemset(Mutex<DefaultBlock>);
 
 impl WarmMemset {
@@ -63,7 +62,6 @@ static LINES: [Line; 4 * Ring::<Message>::CAPACITY] =
 /// About as large as the handle of a block.
 type Message = (&'static Line, [usize; 3]);
 
-/// One thread writes cache lines, the other reads them.
 #[derive(Default)]
 struct BareRing {
     barrier: SpinBarrier,

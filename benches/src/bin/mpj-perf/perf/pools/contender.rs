@@ -16,7 +16,6 @@ pub(super) trait Block: Send + 'static {
     fn bytes(&mut self) -> &mut [MaybeUninit<u8>];
 }
 
-/// An allocator of blocks.
 pub(super) trait BlockSource: Send + Sync + 'static {
     type Block: Block;
 
@@ -24,7 +23,6 @@ pub(super) trait BlockSource: Send + Sync + 'static {
     fn alloc(&self, len: usize) -> Option<Self::Block>;
 }
 
-/// A pool of this project.
 pub(super) struct Ours<P>(pub(super) P);
 
 impl<R: RawBuffer + 'static> Block for R {
@@ -70,7 +68,6 @@ pub(super) enum Kind {
 pub(super) trait Contender: Sync {
     fn name(&self) -> Name;
 
-    /// Returns whether the contender supports this test.
     fn supports(&self, test: Test) -> bool {
         !matches!(test, Test::Fixed | Test::Start)
     }
@@ -78,10 +75,9 @@ pub(super) trait Contender: Sync {
     /// Prepares a task of [`run`](Self::run) and [`assist`](Self::assist).
     fn prepare(&self) {}
 
-    /// Returns the nanoseconds of all calls; `None` if the memory is exhausted.
+    /// Returns the nanoseconds of all calls, divided by the blocks per call; `None` if the memory is exhausted.
     fn run(&self, task: Task) -> Option<u64>;
 
-    /// Performs the part of the second thread.
     fn assist(&self, _: Task) {}
 
     /// Frees the blocks that live between rounds.

@@ -69,7 +69,7 @@ impl<A: GlobalAlloc + Send + Sync> Block for HeapBlock<A> {
 impl<A: GlobalAlloc> Drop for HeapBlock<A> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: invariant 1: the block was made with this layout, by `get` above.
+        // SAFETY: invariant 1: `Heap::alloc` made the block with this layout.
         let layout = unsafe { Layout::from_size_align_unchecked(self.len, ALIGN) };
         // SAFETY: invariant 1; the handle is not used afterwards.
         unsafe { self.heap.dealloc(self.at.as_ptr(), layout) };

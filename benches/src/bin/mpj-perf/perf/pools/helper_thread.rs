@@ -18,10 +18,10 @@ pub(super) struct HelperThread {
 }
 
 impl HelperThread {
-    /// Starts the thread on another core, and binds this one. Returns `None` if there is one core, or binding fails.
+    /// Starts the thread on another core, and binds this one. Returns `None` if this thread cannot be bound.
     pub(super) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
-        field: &'env [Box<dyn Contender + Send>],
+        contenders: &'env [Box<dyn Contender + Send>],
     ) -> Option<HelperThread> {
         if !affinity::bind_to_core(0, 2) {
             return None;
@@ -31,7 +31,7 @@ impl HelperThread {
         scope.spawn(move || {
             affinity::bind_to_core(1, 2);
             for (index, task) in receive {
-                field[index].assist(task);
+                contenders[index].assist(task);
                 if finish.send(()).is_err() {
                     break;
                 }
@@ -40,7 +40,6 @@ impl HelperThread {
         Some(HelperThread { tasks, done })
     }
 
-    /// Runs a task of a contender on both threads.
     pub(super) fn run(&self, index: usize, contender: &dyn Contender, task: Task) -> Option<u64> {
         contender.prepare();
         self.tasks.send((index, task)).ok()?;
@@ -50,7 +49,6 @@ impl HelperThread {
     }
 }
 
-/// A spinning barrier for two threads.
 #[derive(Default)]
 pub(super) struct SpinBarrier(AtomicUsize);
 
@@ -70,7 +68,7 @@ pub(super) struct Ring<T> {
     receiver: Mutex<Option<RingReceiver<T>>>,
 }
 
-/// The receiving end detects when this is dropped.
+/// The sending end. The receiving end detects that it was dropped.
 pub(super) struct RingSender<T>(Producer<T>);
 
 pub(super) struct RingReceiver<T>(Consumer<T>);
@@ -114,7 +112,6 @@ impl<T> RingSender<T> {
 }
 
 impl<T> RingReceiver<T> {
-    /// Takes items until the other end has been dropped.
     #[inline(always)]
     pub(super) fn pop_all(&mut self, mut consume: impl FnMut(T)) {
         let mut spins = 0;
@@ -132,7 +129,6 @@ impl<T> RingReceiver<T> {
     }
 }
 
-/// Spins; yields after many calls.
 #[inline(always)]
 fn pause(spins: &mut u32) {
     *spins += 1;

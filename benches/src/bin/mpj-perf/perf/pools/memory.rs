@@ -8,7 +8,6 @@ use crate::perf::Failure;
 
 const STEPS: usize = 4096;
 
-/// Peak bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peak {
     /// Requested by the mix.

@@ -1,7 +1,7 @@
 //! Pools and other allocators: figure 8 of the mpjbuf paper, and the patterns of servers and simulations.
 //!
-//! All contenders run interleaved in one process; only their memory is measured in one process each. Times are medians
-//! of the rounds, and ratios medians of the rounds' ratios.
+//! All contenders run interleaved in one process, except that each contender's memory is measured in its own process.
+//! Times are medians of the rounds, and ratios medians of the rounds' ratios.
 
 use std::path::PathBuf;
 
@@ -55,21 +55,21 @@ pub(crate) fn run(options: &PoolOptions) -> Result<(), Failure> {
         report::lines(head(options))?;
     }
     let peaks = peaks(&memory, &bar)?;
-    let mut field = Vec::new();
+    let mut contenders = Vec::new();
     for name in names() {
-        field.push(make(name, true)?);
+        contenders.push(make(name, true)?);
     }
     #[cfg(feature = "comparators")]
-    field.extend(others::fixed());
-    field.extend(baselines::all()?);
+    contenders.extend(others::fixed());
+    contenders.extend(baselines::all()?);
     affinity::bind_to_core(0, 1);
     let all = std::thread::scope(|scope| {
-        let helper = HelperThread::start(scope, &field);
+        let helper = HelperThread::start(scope, &contenders);
         let mut all: Vec<Series> = Vec::new();
         for (index, (test, bytes)) in plan.iter().copied().enumerate() {
             bar.set_message(test.name());
             if helper.is_some() || !test.needs_two_threads() {
-                all.push(rounds::measure(&field, (test, bytes), effort, helper.as_ref()));
+                all.push(rounds::measure(&contenders, (test, bytes), effort, helper.as_ref()));
             }
             bar.inc(1);
             let is_last = plan.get(index + 1).is_none_or(|(next, _)| *next != test);

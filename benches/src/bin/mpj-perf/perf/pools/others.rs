@@ -44,7 +44,6 @@ pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send
     })
 }
 
-/// Returns pools of one size.
 pub(super) fn fixed() -> impl Iterator<Item = Box<dyn Contender + Send>> {
     Test::Fixed.sizes().into_iter().map(|bytes| {
         let name = Name { strategy: "opool", storage: "heap", kind: Kind::Fixed };

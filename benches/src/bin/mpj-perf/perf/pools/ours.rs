@@ -8,7 +8,6 @@ use super::contender::{Contender, Kind, Name, Ours, PoolContender};
 /// The direct and indirect buffers of the paper: mapped pages, and memory of the global allocator.
 const STORAGES: [&str; 2] = ["pages", "heap"];
 
-/// Returns the names of the strategies on both storages.
 pub(super) fn names() -> impl Iterator<Item = Name> {
     let named = |strategy| STORAGES.map(|storage| Name { strategy, storage, kind: Kind::Ours });
     STRATEGIES.into_iter().flat_map(named)

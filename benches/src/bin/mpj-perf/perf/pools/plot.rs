@@ -5,7 +5,6 @@ use super::report::size;
 use super::rounds::Series;
 use crate::perf::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 
-/// Returns the picture of the series of one test.
 pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
     let how = format!(
         "Allocate one block, write 8 bytes into it, free it. Lines: medians of {rounds} rounds; bars: minimum to maximum. Lower is \
@@ -43,7 +42,6 @@ fn is_default(name: Name) -> bool {
     name.strategy == "magazine" && name.storage == "pages"
 }
 
-/// Describes the finding.
 fn title(series: &[&Series]) -> String {
     let ns = series.iter().flat_map(|s| s.rows.iter().filter(|row| is_default(row.name)).map(|row| row.ns));
     let (low, high) = ns.fold((f64::INFINITY, 0f64), |(low, high), ns| (low.min(ns), high.max(ns)));

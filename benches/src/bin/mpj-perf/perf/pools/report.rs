@@ -108,7 +108,6 @@ pub(in crate::perf) fn size(bytes: usize) -> String {
     }
 }
 
-/// Formats nanoseconds, with a decimal below 100.
 fn time(ns: f64) -> String {
     match ns {
         ..100.0 => format!("{ns:.1}"),

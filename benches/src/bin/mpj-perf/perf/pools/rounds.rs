@@ -5,7 +5,6 @@ use super::helper_thread::HelperThread;
 use super::tests::{Task, Test};
 use crate::perf::interleaved::{Candidate, Effort, median, ratio, run_interleaved, spread};
 
-/// The results of one test at one size.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) test: Test,
@@ -26,12 +25,12 @@ pub(super) struct Row {
 
 /// Runs a test with all contenders that support it. A contender that runs out of memory has no row.
 pub(super) fn measure(
-    field: &[Box<dyn Contender + Send>],
+    contenders: &[Box<dyn Contender + Send>],
     (test, bytes): (Test, usize),
     effort: Effort,
     helper: Option<&HelperThread>,
 ) -> Series {
-    let participants: Vec<(usize, &dyn Contender)> = field
+    let participants: Vec<(usize, &dyn Contender)> = contenders
         .iter()
         .enumerate()
         .map(|(index, contender)| (index, &**contender as &dyn Contender))

@@ -73,7 +73,6 @@ impl Test {
         }
     }
 
-    /// Returns whether the test needs a second thread.
     pub(super) fn needs_two_threads(self) -> bool {
         matches!(self, Test::Pair | Test::Handoff)
     }

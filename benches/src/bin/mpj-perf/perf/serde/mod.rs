@@ -86,26 +86,26 @@ pub(crate) fn run(options: &SerdeOptions) -> Result<(), Failure> {
     affinity::bind_to_core(0, 1);
     let (numbers, mesh, records) = (values::numbers(), values::mesh(), values::records());
     let marked = Raw(&numbers[..]);
-    let mut fields =
+    let mut cases =
         [("100k f64", ours::all(&numbers)?), ("mesh", ours::all(&mesh)?), ("records", ours::all(&records)?)];
-    fields[0].1.insert(0, ours::raw(&numbers, &marked)?);
+    cases[0].1.insert(0, ours::raw(&numbers, &marked)?);
     #[cfg(feature = "comparators")]
-    for (rivals, others) in fields.iter_mut().zip([
+    for (serializers, others) in cases.iter_mut().zip([
         others::of_numbers(&numbers)?,
         others::of_mesh(&mesh)?,
         others::of_records(&records)?,
     ]) {
-        rivals.1.extend(others);
+        serializers.1.extend(others);
     }
-    let bar = progress(2 * fields.len());
+    let bar = progress(2 * cases.len());
     let mut all = Vec::new();
     report::lines(report::head(options))?;
-    for (value, rivals) in &mut fields {
+    for (value, serializers) in &mut cases {
         bar.set_message(*value);
         // The copy has the size of the shortest encoding.
-        rivals.push(copy(rivals.iter().map(|rival| rival.bytes).min().unwrap_or(0)));
+        serializers.push(copy(serializers.iter().map(|serializer| serializer.bytes).min().unwrap_or(0)));
         for direction in ["encode", "decode"] {
-            let series = measure(value, direction, rivals, options);
+            let series = measure(value, direction, serializers, options);
             bar.inc(1);
             bar.suspend(|| report::lines(if options.csv { series.csv() } else { series.table() }))?;
             all.push(series);
@@ -135,12 +135,13 @@ fn copy<'a>(bytes: usize) -> Serializer<'a> {
 fn measure(
     value: &'static str,
     direction: &'static str,
-    rivals: &mut [Serializer<'_>],
+    serializers: &mut [Serializer<'_>],
     options: &SerdeOptions,
 ) -> Series {
-    let about: Vec<_> = rivals.iter().map(|rival| (rival.name, rival.kind, rival.bytes)).collect();
+    let about: Vec<_> =
+        serializers.iter().map(|serializer| (serializer.name, serializer.kind, serializer.bytes)).collect();
     let mut candidates: Vec<Candidate<'_>> =
-        rivals.iter_mut().map(|rival| candidate(rival, direction)).collect();
+        serializers.iter_mut().map(|serializer| candidate(serializer, direction)).collect();
     let rounds =
         run_interleaved(&mut candidates, Effort { slice_ns: options.ms * 1e6, rounds: options.rounds });
     let rounds: Vec<_> =
@@ -169,8 +170,8 @@ fn measure(
     Series { value, direction, rows: rounds.iter().map(row).collect() }
 }
 
-fn candidate<'a>(rival: &'a mut Serializer<'_>, direction: &str) -> Candidate<'a> {
-    let call = if direction == "encode" { &mut rival.encode } else { &mut rival.decode };
+fn candidate<'a>(serializer: &'a mut Serializer<'_>, direction: &str) -> Candidate<'a> {
+    let call = if direction == "encode" { &mut serializer.encode } else { &mut serializer.decode };
     let run = move |calls| {
         let start = now_ns();
         for _ in 0..calls {

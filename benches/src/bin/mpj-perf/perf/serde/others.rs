@@ -12,7 +12,7 @@ use crate::perf::Failure;
 /// Defines a function that returns the serializers with a value of a type.
 macro_rules! all {
     ($name:ident, $type:ty) => {
-        pub(super) fn $name(value: &$type) -> Result<Vec<Rival<'_>>, Failure> {
+        pub(super) fn $name(value: &$type) -> Result<Vec<Serializer<'_>>, Failure> {
             let fixed = bincode::config::legacy();
             let varint = bincode::config::standard();
             let room = || vec![0u8; bincode::encode_to_vec(value, fixed).map_or(0, |bytes| bytes.len())];
@@ -27,7 +27,7 @@ macro_rules! all {
             let mut archived = AlignedVec::<16>::new();
             let direct = wincode::serialize(value)?;
             Ok(vec![
-                Rival::new(
+                Serializer::new(
                     "bincode 2, serde",
                     Kind::Serde,
                     serde.len(),
@@ -38,7 +38,7 @@ macro_rules! all {
                     },
                     move || bincode::serde::decode_from_slice::<$type, _>(&serde, fixed).ok().map(used),
                 ),
-                Rival::new(
+                Serializer::new(
                     "bincode 2, serde, varint",
                     Kind::Serde,
                     serde_varint.len(),
@@ -51,14 +51,14 @@ macro_rules! all {
                         bincode::serde::decode_from_slice::<$type, _>(&serde_varint, varint).ok().map(used)
                     },
                 ),
-                Rival::new(
+                Serializer::new(
                     "bitcode, serde",
                     Kind::Serde,
                     columns.len(),
                     move || bitcode::serialize(black_box(value)).ok().map(used),
                     move || bitcode::deserialize::<$type>(&columns).ok().map(used),
                 ),
-                Rival::new(
+                Serializer::new(
                     "bincode 2",
                     Kind::Derive,
                     derived.len(),
@@ -67,7 +67,7 @@ macro_rules! all {
                     },
                     move || bincode::decode_from_slice::<$type, _>(&derived, fixed).ok().map(used),
                 ),
-                Rival::new(
+                Serializer::new(
                     "bitcode",
                     Kind::Derive,
                     columns_derived.len(),
@@ -77,7 +77,7 @@ macro_rules! all {
                     },
                     move || bitcode.1.decode::<$type>(&columns_derived).ok().map(used),
                 ),
-                Rival::new(
+                Serializer::new(
                     "rkyv",
                     Kind::Derive,
                     archive.len(),
@@ -90,7 +90,7 @@ macro_rules! all {
                     },
                     move || rkyv::from_bytes::<$type, rancor::Error>(&archive).ok().map(used),
                 ),
-                Rival::new(
+                Serializer::new(
                     "wincode",
                     Kind::Derive,
                     direct.len(),

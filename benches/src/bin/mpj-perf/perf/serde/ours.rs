@@ -10,24 +10,25 @@ use serde::de::DeserializeOwned;
 use super::{Kind, Serializer};
 use crate::perf::Failure;
 
-/// Bytes of the static part of a message.
 const STATIC: usize = 256;
 
 pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     value: &T,
 ) -> Result<Vec<Serializer<'_>>, Failure> {
     Ok(vec![
-        rival::<Fixed, T, T, T>("fixed", value, value, |back| back)?,
-        rival::<Postcard, T, T, T>("postcard", value, value, |back| back)?,
+        serializer::<Fixed, T, T, T>("fixed", value, value, |back| back)?,
+        serializer::<Postcard, T, T, T>("postcard", value, value, |back| back)?,
     ])
 }
 
 /// Returns the fixed codec with numbers that are marked as plain memory.
 pub(super) fn raw<'a>(numbers: &'a Vec<f64>, marked: &'a Raw<'a, f64>) -> Result<Serializer<'a>, Failure> {
-    rival::<Fixed, Raw<'a, f64>, RawVec<f64>, Vec<f64>>("fixed, Raw", marked, numbers, |RawVec(back)| back)
+    serializer::<Fixed, Raw<'a, f64>, RawVec<f64>, Vec<f64>>("fixed, Raw", marked, numbers, |RawVec(back)| {
+        back
+    })
 }
 
-fn rival<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
+fn serializer<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
     name: &'static str,
     value: &'a T,
     expected: &V,

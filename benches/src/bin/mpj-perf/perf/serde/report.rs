@@ -61,7 +61,6 @@ impl Row {
         }
     }
 
-    /// Returns the rate in bytes per nanosecond.
     fn rate(&self) -> Point {
         let rate = |ns: f64| self.bytes as f64 / ns;
         Point { x: 0.0, y: rate(self.ns), low: rate(self.spread.1), high: rate(self.spread.0) }

@@ -15,7 +15,6 @@ pub(in super::super) struct Mesh {
     pub(super) points: Vec<[f64; 3]>,
     /// The 4 to 8 corners of each cell.
     pub(super) cells: Vec<Vec<u32>>,
-    /// The cells next to each cell.
     pub(super) neighbours: Vec<Vec<u32>>,
     pub(super) fields: Vec<Field>,
 }
@@ -86,7 +85,6 @@ pub(in super::super) fn mesh() -> Mesh {
     }
 }
 
-/// Returns 2 000 lines of a log.
 pub(super) fn records() -> Vec<Record> {
     let record = |at: u32| Record {
         time: 1_700_000_000_000 + u64::from(at) * 137,

@@ -9,7 +9,6 @@ const SUM: i32 = 1;
 const FOLD: i32 = 2;
 const TRANSPOSE: i32 = 3;
 
-/// The communication of one rank.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     comm: &'a Intracomm,

@@ -10,8 +10,8 @@
 //!        8 ranks, 2 × 4                       after the fold     after the transpose
 //!        x0  x1  x2  x3                       of row 0           rank 1 gets from rank 1,
 //!      ┌───┬───┬───┬───┐                      0: y0, 1: y1       rank 2 gets from rank 4
-//!  y0y1│ 0 │ 1 │ 2 │ 3 │  ranks 0 2 and 1 3   2: y0, 3: y1       the piece that it
-//!      ├───┼───┼───┼───┤  agree on halves     of row 1           multiplies next
+//!  y0y1│ 0 │ 1 │ 2 │ 3 │                      2: y0, 3: y1       the piece that it
+//!      ├───┼───┼───┼───┤                      of row 1           multiplies next
 //!  y2y3│ 4 │ 5 │ 6 │ 7 │                      4: y2, 5: y3 …
 //!      └───┴───┴───┴───┘
 //! ```
@@ -28,7 +28,6 @@ pub(crate) struct Fold {
     pub(crate) receive: Range<usize>,
 }
 
-/// The position of a rank in the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
     /// Rows of the matrix on this rank.
@@ -54,8 +53,8 @@ impl Grid {
 
         let block_rows = share(row, rows, order);
         let height = block_rows.len();
-        // On a grid that is twice as wide as it is high, the cut of the rows also serves the columns, with each part
-        // halved: a pair of neighbours holds the columns that one rank across the diagonal holds as rows.
+        // On a grid that is twice as wide as it is high, each part of the rows is halved for the columns: a pair of
+        // neighbours holds the columns that one rank across the diagonal holds as rows.
         let (block_cols, piece, across) = if halved {
             let pair = share(col / 2, rows, order);
             let columns = half(col % 2, pair.len());
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn maximum_number_of_ranks_works() {
+    fn largest_grid_keeps_the_minimum_width() {
         let max = Grid::max_ranks(1400);
         assert_eq!(max, 128 * 128);
         assert!(Grid::new(max - 1, max, 1400).block_cols.len() >= MIN_PIECE);

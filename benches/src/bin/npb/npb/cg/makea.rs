@@ -19,7 +19,6 @@ struct SparseVectors {
 }
 
 impl SparseVectors {
-    /// Returns the indices and values of the `i`-th vector.
     fn vector(&self, i: usize) -> (&[u32], &[f64]) {
         let range = self.starts[i]..self.starts[i + 1];
         (&self.at[range.clone()], &self.value[range])

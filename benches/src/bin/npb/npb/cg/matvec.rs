@@ -1,20 +1,15 @@
 //! A sparse matrix by rows, and its product with a vector, in which CG spends most of its time.
 //!
-//! The matrix is read once for each product and does not fit into a core's own caches, so the bytes per entry
-//! determine the cost of the product. A block of at most 2^16 columns stores them in 16 bits: 10 bytes per entry
-//! instead of 12, and class A on one rank gains about a quarter.
+//! The matrix is read once for each product, and larger classes do not fit into a core's own caches. So the bytes per
+//! entry determine the cost. A block of at most 2^16 columns has indices of 16 bits: 10 bytes per entry instead of 12.
 
-/// The block of the matrix that a rank holds.
 #[derive(Debug)]
 pub(crate) enum Csr {
-    /// At most 2^16 columns.
     Narrow(Rows<u16>),
-    /// More than 2^16 columns.
     Wide(Rows<u32>),
 }
 
 impl Csr {
-    /// Makes a matrix without rows.
     pub(crate) fn new(cols: usize) -> Self {
         if cols <= 1 << u16::BITS { Self::Narrow(Rows::new(cols)) } else { Self::Wide(Rows::new(cols)) }
     }
@@ -89,9 +84,9 @@ impl<I: Copy + Into<u32> + TryFrom<u32>> Rows<I> {
         assert_eq!((x.len(), y.len()), (self.cols, self.ends.len()), "vectors of the matrix's shape");
         let fetch = |at: &I| {
             let at: u32 = (*at).into();
-            // SAFETY: `fetch` is called below on elements of `self.at` only. They are less than
-            // `self.cols` (invariant 1), which is `x.len()` (asserted above); no one else has had `x`
-            // or `self` mutably since, and `into` of the two integers used for `I` keeps the value.
+            // SAFETY: `fetch` is called below only with elements of `self.at`. They are less than `self.cols`
+            // (invariant 1), which is `x.len()` (asserted above; `x` and `self` are borrowed since), and `into` keeps
+            // the value of a `u16` or `u32`.
             unsafe { *x.get_unchecked(at as usize) }
         };
 

@@ -17,7 +17,6 @@ mod makea;
 mod matvec;
 mod solve;
 
-/// The parameters of a class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Params {
     /// Order of the matrix (`na`).
