@@ -21,7 +21,7 @@ pub use crate::ibvdev::{
     IBV_REGISTER_MIN, IBV_SEND_WINDOW, IBV_SL,
 };
 pub use crate::niodev::{NIO_EAGER_LIMIT, NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
-pub use crate::shmdev::{SHM_EAGER_LIMIT, SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB, SHM_SINGLE_COPY_MIN};
+pub use crate::shmdev::{SHM_EAGER_LIMIT, SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB};
 pub use crate::smdev::{SM_EAGER_LIMIT, SM_FRAGMENTS};
 pub use crate::trace::{TRACE, TRACE_MAX_EVENTS};
 pub use crate::wait::{SPIN_US, YIELD_US};
@@ -52,7 +52,7 @@ pub const GROUPS: &[ParameterGroup] = &[
     ParameterGroup { name: "smdev", parameters: &[&SM_EAGER_LIMIT, &SM_FRAGMENTS] },
     ParameterGroup {
         name: "shmdev",
-        parameters: &[&SHM_EAGER_LIMIT, &SHM_SINGLE_COPY_MIN, &SHM_FRAGMENTS, &SHM_RING_KIB, &SHM_POOL_MIB],
+        parameters: &[&SHM_EAGER_LIMIT, &SHM_FRAGMENTS, &SHM_RING_KIB, &SHM_POOL_MIB],
     },
     ParameterGroup {
         name: "niodev",

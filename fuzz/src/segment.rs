@@ -163,7 +163,7 @@ impl Scene {
         let at = match input.below(10) {
             0 => self.control_words.start + input.below(self.control_words.len() / 8) * 8,
             1 => ring.start + input.below(CONTROL_LINES) * 64,
-            // The flag of a closed receiver, and the words of a cooperative copy.
+            // The line of the flag that the receiver has closed.
             2 => ring.start + (CONTROL_LINES - 1) * 64 + input.below(8) * 8,
             3..6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64,
             6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64 + input.below(8) * 8,
@@ -255,11 +255,8 @@ pub fn segment(bytes: &[u8]) {
     }
     scene.pass(10 * PASSES);
     if overwritten {
-        // The second check gives up pending cooperative copies.
-        for _ in 0..2 {
-            scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
-            scene.pass(10 * PASSES);
-        }
+        scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
+        scene.pass(10 * PASSES);
         // A rank whose send has failed has detected the damage; its exit would notify the other.
         let knows =
             |rank: &Rank| !rank.roster.since(0).is_empty() || rank.sends.iter().any(Sending::has_failed);

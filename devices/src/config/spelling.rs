@@ -29,7 +29,6 @@ const RENAMED: &[(&str, &str)] = &[
     ("SHM_EAGER", "SHM_EAGER_LIMIT"),
     ("NIO_EAGER", "NIO_EAGER_LIMIT"),
     ("IBV_EAGER", "IBV_EAGER_LIMIT"),
-    ("SHM_SINGLE_COPY", "SHM_SINGLE_COPY_MIN"),
     ("SHM_RINGS", "SHM_RING_KIB"),
     ("SHM_POOL", "SHM_POOL_MIB"),
     ("NIO_FRAGMENT", "NIO_MAX_SEND_SIZE"),

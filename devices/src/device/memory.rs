@@ -144,7 +144,7 @@ impl MemoryDesc {
         registration: Option<&'a Registration>,
     ) -> MemoryPart<'a> {
         debug_assert!(at.checked_add(len).is_some_and(|end| end <= self.bytes), "a part lies in its memory");
-        MemoryPart { memory: self, at, len, registration, bidirectional: false }
+        MemoryPart { memory: self, at, len, registration }
     }
 }
 
@@ -160,8 +160,6 @@ pub struct MemoryPart<'a> {
     /// The registration of the memory, if the device needs its local side registered; see
     /// [`Caps::register_from`](super::Caps::register_from).
     pub registration: Option<&'a Registration>,
-    /// Whether this rank also sends a body to the peer. Then the device does not ask the peer to help with this copy.
-    pub bidirectional: bool,
 }
 
 impl MemoryPart<'_> {

@@ -4,7 +4,7 @@
 //! [`MIN_CREDIT`]. One half is divided among all ranks of the world from the start, so every sender knows its share
 //! without a request. The other half goes to the peers that use their credit: whenever such a peer is granted used
 //! credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This part returns when the
-//! peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set, there is no budget.
+//! peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set, no budget applies.
 //! A sender without credit uses the rendezvous protocol.
 //!
 //! ```text

@@ -12,7 +12,7 @@
 //! * Under a lock of a channel, the engine copies the body of one frame: an unexpected eager message, or a piece of a
 //!   longer one. A message to the rank itself is packed without the lock, whatever its length.
 //! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and up to 16 pieces of
-//!   gets, until those that are copied within the call reach 1 MiB. The next pass continues.
+//!   gets, until the bytes copied within the call reach 1 MiB. The next pass continues.
 //! * Under the progress lock, a pass takes frames from the devices, sends from the outboxes, and completes receives,
 //!   which can unpack a whole bounce buffer. A waiting thread holds the lock from pass to pass, and releases it to poll
 //!   tasks and to drop users' values.

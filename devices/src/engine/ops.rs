@@ -1,6 +1,5 @@
 //! Operations that wait for a reply or a body from their peer. Frames carry the numbers that identify them.
 
-use super::peer::BodyCountGuard;
 use super::slab::Slab;
 use crate::completion::{Completer, Completion, Outcome};
 use crate::device::{MemoryDesc, PeerId, Registration};
@@ -18,8 +17,6 @@ pub(crate) enum Op {
         source: Source,
         message: Envelope,
         completer: Completer,
-        /// Counts it among the rendezvous bodies to the peer, if it exceeds the eager limit.
-        _body_count: Option<BodyCountGuard>,
     },
     /// An eager message that waits for its match. Its frame with sequence number `seq` might still be queued, and then
     /// holds the memory.

@@ -1,7 +1,7 @@
 //! The state of each peer to which a rank has sent a message or a reply. It is created before the peer is connected.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use super::channel::Channel;
@@ -64,31 +64,6 @@ pub(crate) struct Peer {
     pub(crate) replies_sent: AtomicU64,
     /// Total number of replies of the peer to messages; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
-    /// Number of rendezvous messages above the eager limit to the peer that wait for a reply.
-    pub(crate) bodies: BodyCount,
-}
-
-#[derive(Clone, Default, Debug)]
-pub(crate) struct BodyCount(Arc<AtomicUsize>);
-
-#[derive(Debug)]
-pub(crate) struct BodyCountGuard(BodyCount);
-
-impl BodyCount {
-    pub(crate) fn begin(&self) -> BodyCountGuard {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        BodyCountGuard(self.clone())
-    }
-
-    pub(crate) fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Drop for BodyCountGuard {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Peer {
@@ -115,8 +90,8 @@ impl Peer {
             is_listed_busy: false,
         };
         let [granted, replies_sent, replies_received] = [const { AtomicU64::new(0) }; 3];
-        let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), BodyCount::default());
-        Peer { id, device, outbox, granted, replies_sent, replies_received, bodies }
+        let (device, outbox) = (OnceLock::new(), Mutex::new(bias, outbox));
+        Peer { id, device, outbox, granted, replies_sent, replies_received }
     }
 
     #[inline]

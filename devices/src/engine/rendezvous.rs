@@ -23,9 +23,7 @@ use super::peer::{Outbox, Peer};
 use crate::completion::Completer;
 use crate::data_path::DataPath;
 use crate::deferred_drop;
-use crate::device::{
-    Device, MemoryDesc, MemoryPart, OpStatus, PeerId, PostError, Registration, RemoteKey, SizeRange,
-};
+use crate::device::{Device, MemoryDesc, OpStatus, PeerId, PostError, Registration, RemoteKey, SizeRange};
 use crate::header::FrameKind;
 use crate::message::{Envelope, Source, Target};
 use crate::trace::Trace;
@@ -188,7 +186,7 @@ impl Engine {
         out: &mut Outbox,
         ended: &mut Vec<DeferredCompletion>,
     ) -> Result<GetStep, PostError> {
-        let Outbox { id, endpoint, caps, gets, streams, sent, .. } = out;
+        let Outbox { id, endpoint, caps, gets, sent, .. } = out;
         let peer = *id;
         let Some(PendingGet { channel, op, key, bytes, posted }) = gets.front_mut() else {
             return Ok(GetStep::Finished);
@@ -197,8 +195,7 @@ impl Engine {
         let len = most.min(*bytes - *posted);
         let lent = if len == 0 { None } else { channel.ops().add_device_write(*op, peer, *posted, len) };
         let Some((memory, registration)) = lent else { return Ok(GetStep::Finished) };
-        let bidirectional = !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.any());
-        let to = MemoryPart { bidirectional, ..memory.part(*posted, len, registration.as_ref()) };
+        let to = memory.part(*posted, len, registration.as_ref());
         let what = DeviceOp::Get { channel: Arc::clone(channel), op: *op, peer, len };
         let token = self.begin_device_op(what);
         let begun = self.trace().map(Trace::now);

@@ -111,7 +111,7 @@ impl Engine {
         Some(())
     }
 
-    /// Takes the credit that a peer returns; `None` if it exceeds the recall, or if there is no recall.
+    /// Takes the credit that a peer returns; `None` if it exceeds the recall, or without a recall.
     pub(super) fn credit_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.is_closed {

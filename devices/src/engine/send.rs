@@ -242,8 +242,7 @@ impl Engine {
     ) {
         let (registration, key) = self.expose(peer, &source).unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
-        let _body_count = (message.bytes > out.caps.eager_limit).then(|| peer.bodies.begin());
-        let op = Op::Rendezvous { peer: peer.id, source, message, registration, completer, _body_count };
+        let op = Op::Rendezvous { peer: peer.id, source, message, registration, completer };
         let mut head = head(FrameKind::Rts, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);

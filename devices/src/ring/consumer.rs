@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::compiler_fence;
 
 use super::memory::{Bytes, CacheLine, CellHeader, CellKind, INLINE, Ring};
-use super::{FragmentMemory, Malformed};
-use crate::copy;
+use super::{FragmentMemory, Malformed, claim};
 use crate::device::Landing;
 use crate::fence::LightFence;
 use crate::sync::atomic::Ordering;
@@ -229,6 +228,8 @@ impl ReadState {
         // SAFETY: the sender filled `len` bytes before it sent the cell, and we return the fragment only below.
         let body = unsafe { self.fragments.received(index, len) }?;
         handler.frame(head, body);
+        // SAFETY: as above.
+        unsafe { claim::claim(body.as_mut_ptr(), body.len()) };
         self.return_fragment(ring);
         Ok(())
     }
@@ -288,14 +289,18 @@ impl ReadState {
         }
         // SAFETY: the sender filled these bytes before it sent the cell, and we return the fragment only below.
         let bytes = unsafe { self.fragments.received(*index, *taken + written) }?;
-        let bytes = &bytes[*taken as usize..];
+        let bytes = &mut bytes[*taken as usize..];
         match to {
             // SAFETY: the sink gave `len` bytes to this device until the body has landed; `taken` of them are written,
             // and `bytes` has at most the length of the rest.
             Some(BodyPtr(to)) => unsafe {
-                copy::copy(bytes.as_ptr(), to.wrapping_add(*taken as usize), bytes.len());
+                claim::copy_and_claim(bytes.as_mut_ptr(), to.wrapping_add(*taken as usize), bytes.len());
             },
-            None => handler.piece(bytes),
+            None => {
+                handler.piece(bytes);
+                // SAFETY: the bytes are in a fragment that was not returned yet.
+                unsafe { claim::claim(bytes.as_mut_ptr(), bytes.len()) };
+            }
         }
         *taken += written;
         if taken == len {

@@ -46,11 +46,6 @@ impl<B: PeerNotifier> RingEndpoint<B> {
         RingEndpoint { producer: Producer::new(ring), pool, slot, split: None, notifier }
     }
 
-    /// Notifies the peer of work other than frames.
-    pub(crate) fn notify_receiver(&mut self) {
-        self.notifier.notify_receiver();
-    }
-
     /// Sends more of the split frame while cells are free; returns whether a part of it is left.
     #[cold]
     fn continue_split(&mut self) -> Result<bool, Malformed> {

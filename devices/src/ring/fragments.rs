@@ -107,10 +107,11 @@ impl FragmentMemory {
     /// The index or the length is out of range.
     ///
     /// # Safety
-    /// The fragment was sent to the caller, which returns it only after the last use of the bytes. The sender has
-    /// filled `len` bytes.
+    /// The fragment was sent to the caller, which returns it only after the last use of the bytes, and uses them here
+    /// only. The sender has filled `len` bytes.
+    #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
     #[inline]
-    pub(super) unsafe fn received(&self, index: u32, len: u32) -> Result<&[u8], Malformed> {
+    pub(super) unsafe fn received(&self, index: u32, len: u32) -> Result<&mut [u8], Malformed> {
         if index >= self.count {
             return Err(Malformed::Index { index, count: self.count });
         }
@@ -118,8 +119,8 @@ impl FragmentMemory {
             return Err(Malformed::BodySize { len, written: None, fragment: self.size });
         }
         // SAFETY: index and length were checked, so invariant 1 covers the bytes. By the caller's contract they are
-        // filled, and by invariant 2 nobody writes them.
-        Ok(unsafe { std::slice::from_raw_parts(self.start(index), len as usize) })
+        // filled, and by invariant 2 nobody else uses them.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start(index), len as usize) })
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::{Owner, SharedCopy};
+use super::Owner;
 use crate::device::HEAD_MAX;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
@@ -135,21 +135,11 @@ const RECEIVER_CLOSED: usize = 3;
 /// 2. There is one [`Producer`](super::Producer) and one [`Consumer`](super::Consumer) for the memory of a ring.
 /// 3. `lines` points to `WORD_LINES + mask + 1` lines, which live as long as `_owner`. They were zero at first, except
 ///    for the bytes of the cells.
-/// 4. The bytes of line `RECEIVER_CLOSED` hold a [`SharedCopy`].
 pub(crate) struct Ring {
     lines: NonNull<CacheLine>,
     mask: u32,
-    /// Under loom a `SharedCopy` does not fit into the line.
-    #[cfg(loom)]
-    shared_copy: SharedCopy,
     _owner: Owner,
 }
-
-#[cfg(not(loom))]
-const _: () = assert!(
-    size_of::<SharedCopy>() <= INLINE
-        && std::mem::offset_of!(CacheLine, bytes) % align_of::<SharedCopy>() == 0
-);
 
 // SAFETY: by invariants 1 and 2 the bytes of each cell have one owner at a time, and `seq` and `consumed` hand them
 // over; by invariant 3 the memory exists.
@@ -181,13 +171,7 @@ impl Ring {
     /// # Safety
     /// Invariants 2 and 3; `cells` is a power of two.
     pub(crate) unsafe fn at(base: NonNull<u8>, cells: u32, owner: Owner) -> Self {
-        Ring {
-            lines: base.cast(),
-            mask: cells - 1,
-            #[cfg(loom)]
-            shared_copy: SharedCopy::default(),
-            _owner: owner,
-        }
+        Ring { lines: base.cast(), mask: cells - 1, _owner: owner }
     }
 
     pub(crate) fn new(cells: u32) -> Self {
@@ -243,22 +227,6 @@ impl Ring {
     pub(super) fn request_wakeup(&self) {
         // SYNC ring-sender-waiting (the fences order it)
         self.sender_waiting().store(1, Ordering::Relaxed);
-    }
-
-    /// The state of the cooperative copies that the rank at the sending end makes out of the memory of the rank at the
-    /// receiving end.
-    #[cfg(not(loom))]
-    #[inline]
-    pub(crate) fn shared_copy(&self) -> &SharedCopy {
-        let at = self.line(RECEIVER_CLOSED).bytes.with(<*const Bytes>::cast::<SharedCopy>);
-        // SAFETY: invariants 3 and 4: the words exist, are aligned (the assertion above) and zero at first, and are
-        // only used as atomics.
-        unsafe { &*at }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn shared_copy(&self) -> &SharedCopy {
-        &self.shared_copy
     }
 
     /// Not 0 once the receiver reads neither cells nor fragments any more.

@@ -16,6 +16,8 @@
 //! to that peer, with a reason ([`Malformed`]). `README.md` in this folder describes the other words of a ring, and how
 //! each side waits for the other without a lost wake-up.
 
+#[allow(unsafe_code, reason = "raw pointers into fragments")]
+mod claim;
 mod consumer;
 mod endpoint;
 mod fragments;
@@ -26,7 +28,6 @@ mod model;
 mod notify;
 mod producer;
 mod receiver;
-mod shared_copy;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -38,7 +39,6 @@ pub(crate) use memory::{INLINE, Ring};
 pub(crate) use notify::PeerNotifier;
 pub(crate) use producer::Producer;
 pub(crate) use receiver::{CELLS_PER_POLL, RingReceiver};
-pub(crate) use shared_copy::{SharedCopy, Side};
 
 /// Keeps the memory of a ring or of fragments alive.
 pub(crate) type Owner = std::sync::Arc<dyn std::any::Any + Send + Sync>;

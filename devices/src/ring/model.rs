@@ -128,8 +128,9 @@ impl SendingRank {
     fn receive(&self, consumer: &mut Consumer, frame: u32) -> bool {
         let moved = consumer.receive(&mut |head: &[u8], body: &[u8]| {
             let index = u32::from_ne_bytes(head.try_into().unwrap());
+            // The receiver also writes to the fragment, see `claim`.
             // SAFETY: as in `send`.
-            let seen = self.watched[index as usize].with(|cell| unsafe { cell.read() });
+            let seen = self.watched[index as usize].with_mut(|cell| unsafe { cell.read() });
             assert_eq!((seen, body), (frame, &[frame as u8][..]));
         });
         moved.unwrap()

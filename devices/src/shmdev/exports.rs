@@ -395,12 +395,13 @@ mod tests {
         }
         assert!(matches!(copy(&peer_blocks, &good, u64::MAX, &mut [0; 1]), Err(PostError::Broken(_))));
         assert!(matches!(peer_blocks.view(&good, usize::MAX), Err(PostError::Broken(_))));
-        for number in [0, number + 1, number + SLOTS as u64, ID_END - 1] {
+        for number in [number + 1, number + SLOTS as u64, ID_END - 1] {
             let key = BlockKey { number, offset: 8192 }.pack().unwrap();
             assert_eq!(peer_blocks.view(&key, 100).unwrap_err(), PostError::Revoked, "{number}");
         }
         for garbage in [&[0xff; 15][..], &[0xff; 17], &[0; 16]] {
-            assert!(!PeerBlocks::is_block_key(&RemoteKey::new(garbage).unwrap()), "{garbage:?}");
+            let key = RemoteKey::new(garbage).unwrap();
+            assert!(matches!(peer_blocks.view(&key, 100), Err(PostError::Broken(_))), "{garbage:?}");
         }
         let none = PeerBlocks {
             segment: Arc::clone(&peer_blocks.segment),

@@ -11,12 +11,8 @@ use super::block_state::{BlockState, BlockUse};
 use super::local_rank::LocalRank;
 use super::segment::Segment;
 use super::segment_layout::STATE_BYTES;
-use super::slot_ids::{ID_END, slot_of};
+use super::slot_ids::slot_of;
 use crate::device::{OpStatus, PostError, RemoteKey, View};
-
-/// The bit of the number in a key that marks the key of a block. The numbers in the keys of `cma` are below `ID_END`.
-const BLOCK_KEY_BIT: u64 = 1 << (u64::BITS - 1);
-const _: () = assert!(ID_END <= BLOCK_KEY_BIT);
 
 /// The remote key of an exported block. It is short enough to share the cell of the RTS.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +24,7 @@ pub(super) struct BlockKey {
 impl BlockKey {
     pub(super) fn pack(self) -> Option<RemoteKey> {
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&(self.number | BLOCK_KEY_BIT).to_le_bytes());
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
         bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
         RemoteKey::new(&bytes)
     }
@@ -38,7 +34,7 @@ impl BlockKey {
         let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
         let number = u64::from_le_bytes(*number);
-        (number & BLOCK_KEY_BIT != 0).then_some(BlockKey { number: number ^ BLOCK_KEY_BIT, offset })
+        (number != 0).then_some(BlockKey { number, offset })
     }
 }
 
@@ -79,10 +75,6 @@ impl Drop for BlockGuard {
 }
 
 impl PeerBlocks {
-    pub(super) fn is_block_key(key: &RemoteKey) -> bool {
-        BlockKey::unpack(key).is_some()
-    }
-
     /// Acquires a block to read its bytes `at..at + len`.
     fn acquire(
         &self,

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use super::ShmContext;
 use super::control_block::{ControlBlock, set_bits};
-use super::coop_copy::ShmCoopCopy;
 use super::notify::ShmNotifier;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
-use crate::ring::{self, CELLS_PER_POLL, Consumer, Ring, RingReceiver};
+use crate::ring::{CELLS_PER_POLL, Consumer, RingReceiver};
 
 /// The largest number of rings of which each is polled; above it, senders set ready bits.
 const MAX_POLLED: usize = 8;
@@ -17,43 +16,13 @@ const MAX_POLLED: usize = 8;
 pub(super) struct ShmInlet {
     context: ShmContext,
     control_block: ControlBlock,
-    rings: Vec<IncomingRing>,
-    coop_copy: Arc<ShmCoopCopy>,
+    rings: Vec<RingReceiver<ShmNotifier>>,
     /// By the index of the sender.
     senders: Vec<Sender>,
     /// Whether senders set their ready bits.
     uses_bitmap: bool,
     /// One bit for each ring that might have frames, by the index of its sender.
     nonempty: Vec<u64>,
-}
-
-/// The input from one rank: its ring, and the copies that it makes out of this rank's memory.
-#[derive(Debug)]
-struct IncomingRing {
-    receiver: RingReceiver<ShmNotifier>,
-    index: u32,
-    ring: Arc<Ring>,
-    notifier: ShmNotifier,
-}
-
-impl IncomingRing {
-    /// Passes frames to the sink, and helps with a copy. Returns the number of cells read, and 1 if it has written
-    /// pieces of a copy.
-    #[inline]
-    fn poll(&mut self, coop_copy: &ShmCoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
-        let cells = self.receiver.drain(sink);
-        let helped = if self.ring.shared_copy().has_unclaimed() { self.help(coop_copy) } else { 0 };
-        (cells, helped)
-    }
-
-    #[cold]
-    fn help(&mut self, coop_copy: &ShmCoopCopy) -> usize {
-        let Some(is_copied) = coop_copy.help(self.index, self.ring.shared_copy()) else { return 0 };
-        ring::PeerNotifier::notify_receiver(&mut self.notifier);
-        // A failed helper copy does not count as progress. Otherwise a corrupted descriptor would keep this loop
-        // running.
-        usize::from(is_copied)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,20 +35,12 @@ enum Sender {
 }
 
 impl ShmInlet {
-    pub(super) fn new(context: ShmContext, coop_copy: Arc<ShmCoopCopy>) -> Self {
+    pub(super) fn new(context: ShmContext) -> Self {
         let ranks = context.segment.ranks();
         let nonempty = vec![0; ranks.div_ceil(u64::BITS) as usize];
         let senders = vec![Sender::Unknown; ranks as usize];
         let control_block = context.segment.control_block(context.local_rank.index);
-        ShmInlet {
-            context,
-            control_block,
-            rings: Vec::new(),
-            coop_copy,
-            senders,
-            uses_bitmap: false,
-            nonempty,
-        }
+        ShmInlet { context, control_block, rings: Vec::new(), senders, uses_bitmap: false, nonempty }
     }
 
     /// Handles the ready bits of one word: opens new rings and fetches requested cards. Returns the bits of the ranks
@@ -120,14 +81,8 @@ impl ShmInlet {
             }
             Some(Ok(ring)) => {
                 *sender = Sender::Known(self.rings.len());
-                let consumer = Consumer::new(Arc::clone(&ring), Arc::new(segment.fragments(from)));
-                let receiver = RingReceiver::new(peer, consumer, self.context.notifier(from));
-                self.rings.push(IncomingRing {
-                    receiver,
-                    index: from,
-                    ring,
-                    notifier: self.context.notifier(from),
-                });
+                let consumer = Consumer::new(ring, Arc::new(segment.fragments(from)));
+                self.rings.push(RingReceiver::new(peer, consumer, self.context.notifier(from)));
             }
         }
         true
@@ -166,9 +121,9 @@ impl ShmInlet {
                 else {
                     continue;
                 };
-                let (cells, helped) = self.rings[*ring].poll(&self.coop_copy, sink);
-                moved += cells + helped;
-                if cells < CELLS_PER_POLL && helped == 0 {
+                let cells = self.rings[*ring].drain(sink);
+                moved += cells;
+                if cells < CELLS_PER_POLL {
                     self.nonempty[word] &= !(1 << bit);
                 }
             }
@@ -177,8 +132,7 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. When `ShmCoopCopy` completes a copy,
-// nobody writes to its memory any more; when the inlet is dropped, no peer writes to any memory of this rank.
+// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. No operation is ever in progress.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -187,14 +141,8 @@ unsafe impl Inlet for ShmInlet {
         }
         let moved = match self.uses_bitmap {
             true => self.poll_ready_rings(sink),
-            false => self
-                .rings
-                .iter_mut()
-                .map(|ring| ring.poll(&self.coop_copy, sink))
-                .map(|(cells, helped)| cells + helped)
-                .sum(),
+            false => self.rings.iter_mut().map(|ring| ring.drain(sink)).sum(),
         };
-        let moved = moved + self.coop_copy.pending_writes().reap(sink);
         if moved > 0 {
             self.context.local_rank.disarm();
         }
@@ -208,21 +156,14 @@ unsafe impl Inlet for ShmInlet {
         for from in 0..self.senders.len() as u32 {
             self.open_ring(from, sink);
         }
-        self.rings.iter_mut().for_each(|ring| ring.receiver.verify(sink));
+        self.rings.iter_mut().for_each(|ring| ring.verify(sink));
         if self.uses_bitmap {
             self.control_block.enable_bitmap();
             self.mark_all_nonempty();
         }
-        self.coop_copy.pending_writes().age();
     }
 
     fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
-        self.rings.iter_mut().for_each(|ring| ring.receiver.abort_body(peer, sink));
-    }
-}
-
-impl Drop for ShmInlet {
-    fn drop(&mut self) {
-        self.coop_copy.pending_writes().close();
+        self.rings.iter_mut().for_each(|ring| ring.abort_body(peer, sink));
     }
 }

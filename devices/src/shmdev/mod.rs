@@ -1,16 +1,12 @@
 //! `shmdev`: processes of one host, through one segment of shared memory.
 //!
-//! A short message is one cache line in the ring of the pair, and longer messages go through fragments, with two
-//! copies. If the system allows it, the kernel copies a contiguous message above the eager limit once; a sender that
-//! polls meanwhile makes a part of this copy. Blocks of a pool can be read in place. `README.md` in this folder
-//! explains these ways, and how two ranks connect.
+//! A short message is one cache line in the ring of the pair, and longer messages go through fragments, with two copies.
+//! Blocks of a pool can be read in place. `README.md` in this folder explains these ways, and how two ranks connect.
 //!
 //! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere by its world rank.
 
 mod block_state;
-mod cma;
 mod control_block;
-mod coop_copy;
 mod endpoint;
 mod exports;
 #[allow(unsafe_code, reason = "raw pointers into the segment")]
@@ -20,7 +16,6 @@ mod local_rank;
 #[cfg(all(test, loom))]
 mod model;
 mod notify;
-mod pending_writes;
 mod pool_space;
 mod ring_alloc;
 mod segment;
@@ -33,7 +28,6 @@ use mpj_pool::{Access, Region, RegisterError};
 pub use segment::{Segment, SegmentError};
 
 use crate::config::{Config, Number};
-use crate::cores;
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MakeStorage, MemoryDesc, OpToken,
     OpenError, Opened, PeerId, QuiesceStatus, Registration, RemoteKey, SizeRange,
@@ -44,8 +38,6 @@ use crate::ring::{ExitCheck, FragmentPool, RingEndpoint};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
-use cma::{PeerMemory, ShmExposedTable, ShmExposure};
-use coop_copy::{PeerCopies, ShmCoopCopy};
 use endpoint::ShmEndpoint;
 use exports::{BlockExports, ExportedBlock};
 use imports::PeerBlocks;
@@ -88,25 +80,8 @@ pub const SHM_POOL_MIB: Number = Number {
     help: "MiB of address space per rank for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
-/// The size in bytes from which the kernel copies the messages of shmdev.
-pub const SHM_SINGLE_COPY_MIN: Number = Number {
-    name: "SHM_SINGLE_COPY_MIN",
-    default: 0,
-    range: (0, 1 << 40),
-    help: "bytes from which the kernel copies a message from one memory to the other; 0: above MPJ_SHM_EAGER_LIMIT",
-};
-
 /// Most bytes of one [`get`](Endpoint::get), during which the calling thread does nothing else.
-const MAX_CMA_COPY: usize = 1 << 20;
-
-/// Returns the sizes of bodies that the kernel copies. By default these are the bodies above the eager limit.
-fn cma_sizes(config: &Config, eager: usize) -> SizeRange {
-    let from = match config.size(&SHM_SINGLE_COPY_MIN) {
-        0 => eager.saturating_add(1),
-        from => from,
-    };
-    SizeRange { min: from, max: MAX_CMA_COPY }
-}
+const MAX_GET: usize = 1 << 20;
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
@@ -147,26 +122,16 @@ unsafe impl Driver for ShmDriver {
         let local_rank = segment.open_rank(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
         let eager = config.size(&SHM_EAGER_LIMIT).min(fragments.fragment_size());
-        let exposed = ShmExposedTable::new();
-        let get = PeerMemory::own(&exposed).is_readable().then(|| cma_sizes(config, eager));
         let exports = BlockExports::new(&segment, index);
+        // Only exported blocks can be copied directly, so a registration never pays.
+        let get = exports.has_pool().then_some(SizeRange { min: usize::MAX, max: MAX_GET });
         let caps =
             Caps { get, exports: exports.has_pool(), ..Caps::frames(eager, fragments.fragment_size()) };
         let ring_allocator = Mutex::new(RingAllocator::new(segment.layout()));
-        let count = segment.ranks();
         let context = ShmContext { segment, ranks, local_rank };
-        let coop_copy = ShmCoopCopy::new(&exposed, count, !cores::is_oversubscribed(config, count));
-        let inlet = Box::new(inlet::ShmInlet::new(context.clone(), Arc::clone(&coop_copy)));
+        let inlet = Box::new(inlet::ShmInlet::new(context.clone()));
         Ok(Opened {
-            device: Box::new(ShmDevice {
-                context,
-                ring_allocator,
-                fragments,
-                exports,
-                exposed,
-                coop_copy,
-                caps,
-            }),
+            device: Box::new(ShmDevice { context, ring_allocator, fragments, exports, caps }),
             inlet,
         })
     }
@@ -192,13 +157,11 @@ struct ShmDevice {
     ring_allocator: Mutex<RingAllocator>,
     fragments: Arc<FragmentPool>,
     exports: Arc<BlockExports>,
-    exposed: Arc<ShmExposedTable>,
-    coop_copy: Arc<ShmCoopCopy>,
     caps: Caps,
 }
 
 impl ShmDevice {
-    /// Returns the part of the card that is the same for all ranks with this host and segment.
+    /// Returns the card, which is the same for all ranks with this host and segment.
     fn card(&self) -> [u8; 12] {
         let ShmContext { segment, ranks, .. } = &self.context;
         let mut card = [0; 12];
@@ -214,10 +177,8 @@ impl Drop for ShmDevice {
     }
 }
 
-// SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or return an error. `PeerMemory` detects whether the memory was
-// revoked meanwhile; `PeerBlocks` acquires a block before it reads. A block that is viewed or copied from is kept until
-// the receiver returns it or its process has exited. If a peer writes to the destination, `ShmCoopCopy` reports the get
-// as complete only when the peer does not write any more.
+// SAFETY: `PeerBlocks` copies all bytes or returns an error, and acquires a block before it reads. A block that is viewed or copied from is kept until
+// the receiver returns it or its process has exited.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -228,14 +189,14 @@ unsafe impl Device for ShmDevice {
     }
 
     fn address(&self) -> Address {
-        Address([&self.card()[..], &PeerMemory::own(&self.exposed).to_card()].concat())
+        Address(self.card().to_vec())
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        peer.0.starts_with(&self.card()).then_some(Affinity(50))
+        (peer.0 == self.card()).then_some(Affinity(50))
     }
 
-    fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
+    fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let ShmContext { segment, ranks, local_rank } = &self.context;
         let refuse = |why: String| OpenError { device: NAME, why };
         let Some(to) = ranks.index_of(peer.0) else {
@@ -249,47 +210,29 @@ unsafe impl Device for ShmDevice {
             .ok_or_else(|| refuse(format!("already connected to {peer:?}")))?;
         let notifier = self.context.notifier(to);
         notifier.announce_ring();
-        let copies = PeerCopies::new(Arc::clone(&ring), to);
         let of_peer = Arc::clone(segment);
         let exit = ExitCheck::new(move || of_peer.has_exited(to));
         let ring = RingEndpoint::new(ring, Arc::clone(&self.fragments), notifier, exit);
-        let peer_memory =
-            at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_readable);
-        self.coop_copy.set_peer_memory(to, peer_memory);
         let peer_blocks =
             PeerBlocks { segment: Arc::clone(segment), index: to, reader: Arc::clone(local_rank) };
-        Ok(Box::new(ShmEndpoint {
-            ring,
-            peer_memory,
-            peer_blocks,
-            coop_copy: Arc::clone(&self.coop_copy),
-            copies,
-            location,
-        }))
+        Ok(Box::new(ShmEndpoint { ring, peer_blocks, location }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn register(
         &self,
-        memory: &MemoryDesc,
+        _memory: &MemoryDesc,
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        let refused = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        self.exposed.expose(memory).map(ShmExposure::register).ok_or(refused)
+        Err(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
-        match memory.record::<ExportedBlock>() {
-            Some(exported) => exported.key(at, len),
-            None => memory.record::<ShmExposure>()?.key(at, len),
-        }
+        memory.record::<ExportedBlock>()?.key(at, len)
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, _op: OpToken) -> QuiesceStatus {
-        if let Some(exposure) = memory.record::<ShmExposure>() {
-            exposure.revoke();
-        }
         if let Some(exported) = memory.record::<ExportedBlock>() {
             exported.revoke(self.context.ranks.index_of(peer.0));
         }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use super::Hub;
-use super::coop_copy::{self, SmCoopCopy};
-use super::hub::Mailbox;
 use super::notify::SmNotifier;
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingEndpoint;
@@ -13,11 +11,6 @@ use crate::ring::RingEndpoint;
 pub(super) struct SmEndpoint {
     pub(super) ring: RingEndpoint<SmNotifier>,
     pub(super) hub: Arc<Hub>,
-    pub(super) mailbox: Arc<Mailbox>,
-    /// The copies out of the peer's memory.
-    pub(super) copies: Arc<SmCoopCopy>,
-    /// Whether the peer is notified of these copies, to help.
-    pub(super) wants_help: bool,
 }
 
 /// The remote key of exposed memory: the number of the entry, and the offset in it where the key begins.
@@ -79,17 +72,8 @@ impl Endpoint for SmEndpoint {
         _op: OpToken,
     ) -> Result<OpStatus, PostError> {
         let (number, at) = ExposedKey::read(key, at)?;
-        let no_help = to.bidirectional || !self.wants_help;
-        let copy = |from: *const u8, to: *mut u8, len| {
-            if no_help || len < coop_copy::MIN_COOP {
-                // SAFETY: `SmExposedTable::get` vouches for `from`, the caller for `to`.
-                return unsafe { std::ptr::copy(from, to, len) };
-            }
-            // SAFETY: as above, and the provenance of both is exposed. Only this endpoint copies through `copies`.
-            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.mailbox.notify()) };
-        };
         // SAFETY: the caller's promise.
-        unsafe { self.hub.exposed().get(number, at, to, copy) }?;
+        unsafe { self.hub.exposed().get(number, at, to) }?;
         Ok(OpStatus::Done)
     }
 

@@ -141,23 +141,15 @@ impl SmExposedTable {
         }
     }
 
-    /// Copies bytes of an entry, from its byte `at` on, to all of `to`. If source and destination are both contiguous,
-    /// `run` copies them; its arguments are the source, the destination and the length, and the provenance of both
-    /// pointers is exposed.
+    /// Copies bytes of an entry, from its byte `at` on, to all of `to`.
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it.
-    pub(super) unsafe fn get(
-        &self,
-        number: u64,
-        at: usize,
-        to: MemoryPart<'_>,
-        run: impl FnOnce(*const u8, *mut u8, usize),
-    ) -> Result<(), PostError> {
+    pub(super) unsafe fn get(&self, number: u64, at: usize, to: MemoryPart<'_>) -> Result<(), PostError> {
         let from = self.add_reader(number, at, to.len)?;
         // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader. `add_reader` has checked
         // the length. The caller vouches for `to`.
-        let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
+        let copied = unsafe { copy(from.part(at, to.len, None), to) };
         let len = if copied.is_ok() { to.len } else { 0 };
         if self.remove_reader(number, len) { copied } else { Err(PostError::Revoked) }
     }
@@ -195,15 +187,10 @@ impl SmExposedTable {
 ///
 /// # Safety
 /// `from` is readable and does not change; `to` is writable and nobody else uses it; both have the same length.
-unsafe fn copy(
-    from: MemoryPart<'_>,
-    to: MemoryPart<'_>,
-    run: impl FnOnce(*const u8, *mut u8, usize),
-) -> Result<(), PostError> {
+unsafe fn copy(from: MemoryPart<'_>, to: MemoryPart<'_>) -> Result<(), PostError> {
     if let (Some(src), Some(dst)) = (from.contiguous(), to.contiguous()) {
-        // A cooperative copy passes these pointers to the other thread as addresses.
-        let _ = (src.expose_provenance(), dst.expose_provenance());
-        run(src, dst, to.len);
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy(src, dst, to.len) };
         return Ok(());
     }
     if let Some(chain) = from.memory.chain() {
@@ -260,10 +247,8 @@ mod tests {
         let (from, to) = (memory(&mut from), memory(&mut to));
         let entries = SmExposedTable::default();
         let get = |number, at, len| {
-            // SAFETY: the bytes are those of `from` and `to`, which do not overlap.
-            let run = |src: *const u8, dst, len| unsafe { std::ptr::copy(src, dst, len) };
             // SAFETY: nobody else uses `to`.
-            unsafe { entries.get(number, at, to.part(at, len, None), run) }
+            unsafe { entries.get(number, at, to.part(at, len, None)) }
         };
         // SAFETY: `from` lives until the test ends.
         let [whole, half] = [(); 2].map(|()| unsafe { entries.expose(from.clone(), None) });

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use crate::device::{OpToken, PeerId};
 use crate::doorbell::Doorbell;
 use crate::ring::RingReceiver;
-use crate::smdev::coop_copy::SmCoopCopy;
 use crate::smdev::exposed::SmExposedTable;
 use crate::smdev::notify::SmNotifier;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +22,7 @@ pub struct Hub {
 #[derive(Debug)]
 pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
-    /// Number of deliveries and notifications so far. It is read without the lock.
+    /// Number of deliveries so far. It is read without the lock.
     delivered: AtomicUsize,
     /// `None` after [`close`](Self::close).
     queued: Mutex<Option<SmInletQueue>>,
@@ -33,8 +32,7 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 pub(super) struct SmInletQueue {
     pub(super) rings: Vec<RingReceiver<SmNotifier>>,
-    /// The copies that the senders of these rings make out of this rank's memory.
-    pub(super) copies: Vec<Arc<SmCoopCopy>>,
+    /// Operations whose memory no peer accesses any more.
     pub(super) quiesced: Vec<OpToken>,
 }
 
@@ -70,20 +68,10 @@ impl Hub {
         Ok(Arc::clone(mailbox))
     }
 
-    /// Delivers to `to` the receiving side of a ring, and the state of the copies out of its memory, with which it may
-    /// help. If `to` has closed its mailbox, both are dropped. Returns the mailbox.
-    pub(super) fn deliver(
-        &self,
-        to: PeerId,
-        ring: RingReceiver<SmNotifier>,
-        copies: Arc<SmCoopCopy>,
-    ) -> Result<Arc<Mailbox>, String> {
-        let mailbox = self.mailbox(to.0)?;
-        mailbox.deliver(|queue| {
-            queue.rings.push(ring);
-            queue.copies.push(copies);
-        });
-        Ok(Arc::clone(mailbox))
+    /// Delivers to `to` the receiving side of a ring. If `to` has closed its mailbox, the side is dropped.
+    pub(super) fn deliver(&self, to: PeerId, ring: RingReceiver<SmNotifier>) -> Result<(), String> {
+        self.mailbox(to.0)?.deliver(|queue| queue.rings.push(ring));
+        Ok(())
     }
 
     /// Returns the doorbell of a rank; `None` if the rank has not opened the device, and so cannot sleep in it.
@@ -112,12 +100,6 @@ impl Mailbox {
     /// Notifies the rank that no peer accesses the memory of `op` any more.
     pub(super) fn push_quiesced(&self, op: OpToken) {
         self.deliver(|queue| queue.quiesced.push(op));
-    }
-
-    /// Notifies the rank that a copy out of its memory has begun. The rank is not woken, and helps when it polls.
-    pub(super) fn notify(&self) {
-        // SYNC hub-delivered (release)
-        self.delivered.fetch_add(1, Ordering::Release);
     }
 
     #[inline]

@@ -1,11 +1,9 @@
 //! `smdev`: ranks that are threads of one process.
 //!
-//! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver. A longer body goes
-//! through a fragment, up to the eager limit. Above it, the receiver copies the bytes once, from the sender's buffer to
-//! its own, between any two layouts ([`get`](crate::device::Endpoint::get)). If both buffers are contiguous, a sender
-//! that polls can help.
+//! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver, and longer messages go
+//! through fragments, with two copies. With [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the bytes once,
+//! from the sender's buffer to its own, between any two layouts ([`get`](crate::device::Endpoint::get)).
 
-mod coop_copy;
 mod endpoint;
 mod exposed;
 mod hub;
@@ -20,7 +18,6 @@ use mpj_pool::{Access, Region, RegisterError};
 pub use hub::Hub;
 
 use crate::config::{Config, Number};
-use crate::cores;
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MemoryDesc, OpToken, OpenError, Opened,
     PeerId, QuiesceStatus, Registration, RemoteKey, SizeRange,
@@ -29,7 +26,6 @@ use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
 use crate::ring::{Consumer, ExitCheck, FragmentMemory, FragmentPool, Ring, RingEndpoint, RingReceiver};
 use crate::site::Site;
-use coop_copy::SmCoopCopy;
 use endpoint::{ExposedKey, SmEndpoint};
 use hub::Mailbox;
 use notify::SmNotifier;
@@ -56,7 +52,7 @@ pub const SM_EAGER_LIMIT: Number = Number {
     name: "SM_EAGER_LIMIT",
     default: FRAGMENT_BYTES as u64,
     range: (MAX_INLINE_BODY as u64, FRAGMENT_BYTES as u64),
-    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once, from buffer to buffer",
+    help: "bytes up to which smdev sends a message eagerly; longer ones use the rendezvous protocol",
 };
 
 /// The number of fragments of a rank of smdev.
@@ -115,15 +111,12 @@ unsafe impl Driver for SmDriver {
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT_BYTES as usize);
-        let get = Some(SizeRange { max: MAX_GET, ..SizeRange::ANY });
+        // Copies through fragments are faster at every length: see `ring/README.md`.
+        let get = Some(SizeRange { min: usize::MAX, max: MAX_GET });
         let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
-        let wants_help = !cores::is_oversubscribed(config, hub.ranks());
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
-        Ok(Opened {
-            device: Box::new(SmDevice { hub, rank, bell, mailbox, fragments, caps, wants_help }),
-            inlet,
-        })
+        Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, mailbox, fragments, caps }), inlet })
     }
 }
 
@@ -135,9 +128,6 @@ struct SmDevice {
     mailbox: Arc<Mailbox>,
     fragments: Arc<FragmentPool>,
     caps: Caps,
-    /// Whether senders are asked to help with copies. That requires a core for each rank: otherwise a sender might be
-    /// descheduled in the middle of a piece while the receiver waits for it.
-    wants_help: bool,
 }
 
 // SAFETY: `SmExposedTable` copies all bytes or returns an error, counts readers, and keeps viewed memory alive.
@@ -165,14 +155,12 @@ unsafe impl Device for SmDevice {
         let ring = Arc::new(Ring::new(cells(self.hub.ranks())));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.fragments.memory()));
         let receiver = RingReceiver::new(from, consumer, bell);
-        let copies = Arc::new(SmCoopCopy::default());
-        let mailbox = self.hub.deliver(peer, receiver, Arc::clone(&copies));
-        let mailbox = mailbox.map_err(|why| OpenError { device: NAME, why })?;
+        self.hub.deliver(peer, receiver).map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
         let to_find = Arc::clone(&hub);
         let bell = SmNotifier::new(move || to_find.bell(peer));
         let ring = RingEndpoint::new(ring, Arc::clone(&self.fragments), bell, ExitCheck::never());
-        Ok(Box::new(SmEndpoint { ring, hub, mailbox, copies, wants_help: self.wants_help }))
+        Ok(Box::new(SmEndpoint { ring, hub }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]

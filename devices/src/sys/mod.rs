@@ -16,9 +16,6 @@
 //!   descriptor is readable when it has events;
 //! * `socket`: stream sockets that do not block, are not inherited and raise no signal;
 //! * `borrow_fd`: borrows a descriptor by its number; `set_nonblocking`: for descriptors that a library has opened;
-//! * `read_process`, `RemoteIov`: copies from the memory of another process of the same user, if the system permits it,
-//!   in the order of the pieces; `write_process`: copies to it; `own_pid`: the number by which other processes name
-//!   this one; `Process`: a process that might have exited;
 //! * `allowed`: the logical processors on which this thread may run; `run_on`: restricts the thread to some of them;
 //!   `place`: the location of one;
 //! * `monotonic_ns`: a clock that all processes of a host share; `thread_id`: unique on the host while the thread

@@ -15,7 +15,7 @@ use crate::op::Op;
 
 pub(super) type PlanResult<'a> = Result<(CallDigest, Plan<'a>)>;
 
-/// Returns a plan. If there is no send buffer, no step may name [`BufIndex::SEND`].
+/// Returns a plan. Without a send buffer, no step may name [`BufIndex::SEND`].
 pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
     Plan::new(steps, send.unwrap_or(recv), recv)
 }

@@ -1,7 +1,7 @@
 //! The statistics of a rank are the messages and bytes that it has moved, by path.
 
 use mpj::buffer::Buffer;
-use mpj::{Datatype, ErrorClass, Op, Stats, View, World};
+use mpj::{DataPath, Datatype, ErrorClass, Op, Stats, View, World};
 
 /// Returns the traffic of the device that the job uses, and the local traffic.
 fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
@@ -39,7 +39,7 @@ fn long_messages_use_rendezvous_and_zero_copy(world: World) -> mpj::Result<()> {
     world.barrier()?;
     let before = now(&world).0;
     match world.rank() {
-        0 => world.send(&vec![7u8; BYTES], 1, 0)?,
+        0 => world.with_path(DataPath::ZeroCopy).send(&vec![7u8; BYTES], 1, 0)?,
         _ => drop(world.recv(&mut vec![0u8; BYTES], 0, 0)?),
     }
     let after = now(&world).0;

@@ -45,46 +45,6 @@ pub(crate) mod membarrier {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteIov {
-    pub(crate) to: *mut u8,
-    pub(crate) from: u64,
-    pub(crate) len: usize,
-}
-
-pub(crate) fn own_pid() -> u32 {
-    0
-}
-
-#[derive(Debug)]
-pub(crate) struct Process;
-
-impl Process {
-    pub(crate) fn open(_number: u32) -> Option<Self> {
-        None
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        false
-    }
-}
-
-/// # Safety
-/// This can always be called: it copies nothing.
-pub(crate) unsafe fn read_process<const N: usize>(
-    _process: u32,
-    pieces: &[RemoteIov; N],
-) -> Result<usize, Errno> {
-    let _ = pieces.map(|RemoteIov { to, from, len }| (to, from, len));
-    Err(Errno::UNSUPPORTED)
-}
-
-/// # Safety
-/// This can always be called: it copies nothing.
-pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: usize) -> Result<usize, Errno> {
-    Err(Errno::UNSUPPORTED)
-}
-
 /// Returns the nanoseconds since the first call. All ranks are in one process, so its own clock suffices.
 pub(crate) fn monotonic_ns() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

@@ -2,7 +2,6 @@ mod cores;
 mod event;
 pub(crate) mod membarrier;
 mod poll;
-mod remote;
 pub(crate) mod socket;
 mod wakeup;
 
@@ -10,7 +9,6 @@ pub(crate) use cores::{allowed, place, run_on};
 pub(crate) use event::EventFd;
 pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
-pub(crate) use remote::{Process, RemoteIov, own_pid, read_process, write_process};
 pub(crate) use rustix::io::Errno;
 pub(crate) use wakeup::Wakeup;
 

@@ -75,8 +75,6 @@ pub(crate) struct Wire {
     pub(crate) regions: AtomicUsize,
     /// The number of gets that were executed at once.
     pub(crate) pieces: AtomicUsize,
-    /// The number of these gets that were marked as bidirectional.
-    pub(crate) bidirectional: AtomicUsize,
     /// The pending device ops.
     pub(crate) ops: Mutex<Vec<StartedOp>>,
     /// The tokens of memory that is being quiesced.
@@ -299,7 +297,6 @@ impl Endpoint for FakeEndpoint {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), run, to.len) };
             self.wire.pieces.fetch_add(1, Ordering::Relaxed);
-            self.wire.bidirectional.fetch_add(usize::from(to.bidirectional), Ordering::Relaxed);
             return Ok(OpStatus::Done);
         }
         assert!(to.registration.is_some(), "this device wants memory registered");

@@ -89,10 +89,6 @@ impl Fixture {
             .collect()
     }
 
-    pub(crate) fn bidirectional(&self) -> usize {
-        self.wire.bidirectional.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn send(&self, to: u32, data: Vec<u8>, mode: Mode) -> Result<Started, Fault> {
         self.send_on(&self.world, to, data, mode)
     }

@@ -2,7 +2,6 @@
 //! outside of a buffer. It must report a peer that violates the protocol, and communicate with the other peers.
 
 mod any_frames;
-mod bidirectional;
 mod cancel;
 mod channels;
 mod coalesced;

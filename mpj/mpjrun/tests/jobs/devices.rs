@@ -31,8 +31,8 @@ fn devices() -> impl Iterator<Item = &'static str> {
 
 // The steps that only bodies in frames have.
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
-// The parameters with which every device sends long bodies in frames.
-const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776 -x MPJ_SHM_SINGLE_COPY_MIN=1099511627776";
+// The parameter with which every device sends long bodies in frames.
+const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776";
 
 fn conformance_suite_passes_on_processes() {
     for device in devices() {

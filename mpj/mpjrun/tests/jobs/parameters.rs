@@ -121,13 +121,7 @@ fn niodev_parameters_may_differ_between_ranks() {
 
 /// The values of `mpjrun` determine the layout of the shared memory.
 fn shmdev_parameters_may_differ_between_ranks() {
-    for (name, value) in [
-        ("EAGER_LIMIT", "56"),
-        ("FRAGMENTS", "4"),
-        ("RING_KIB", "1"),
-        ("POOL_MIB", "1"),
-        ("SINGLE_COPY_MIN", "100000000"),
-    ] {
+    for (name, value) in [("EAGER_LIMIT", "56"), ("FRAGMENTS", "4"), ("RING_KIB", "1"), ("POOL_MIB", "1")] {
         let name = format!("MPJ_SHM_{name}");
         let rank = format!("test $MPJ_RANK = 1 && export {name}={value}; exec $RANKS rank messages:ring");
         let ended = run_sh("-n 3 --devices shmdev", &rank);
@@ -162,7 +156,7 @@ fn parameters_are_listed_once_and_in_groups() {
         ("general", "MPJ_SPIN_US=20 ", "[0 to 1000000]"),
         ("start-up", "MPJ_KILL_AFTER=2 ", "[0 to 86400]"),
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
-        ("shmdev", "MPJ_SHM_SINGLE_COPY_MIN=0 ", "]"),
+        ("shmdev", "MPJ_SHM_EAGER_LIMIT=32768 ", "]"),
         ("niodev", "MPJ_NIO_LISTEN_ADDRESS=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
         ("collectives", "MPJ_ALLREDUCE_ALGORITHM=auto ", "[one of auto, linear, recursive_doubling, ring]"),
     ] {

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 
 use mpj::World;
 use mpj::config::{Number, PREFIX, Parameter};
-use mpj::devices::config::{IBV_REGISTER_MIN, NIO_EAGER_LIMIT, SHM_SINGLE_COPY_MIN, SM_EAGER_LIMIT};
+use mpj::devices::config::{IBV_REGISTER_MIN, NIO_EAGER_LIMIT};
 
 use super::super::Failure;
 use super::super::plot;
@@ -39,15 +39,12 @@ struct Limit {
     is_largest_copied: bool,
 }
 
-const LIMITS: [Limit; 4] = [
-    Limit { device: "smdev", parameter: &SM_EAGER_LIMIT, is_largest_copied: true },
-    Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY_MIN, is_largest_copied: false },
+const LIMITS: [Limit; 2] = [
     Limit { device: "niodev", parameter: &NIO_EAGER_LIMIT, is_largest_copied: true },
     Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_largest_copied: false },
 ];
 
-/// Zero copy is chosen even if it is slower by up to this factor. If the default of the parameter is 0, it must be
-/// faster by this factor.
+/// Zero copy is chosen even if it is slower by up to this factor.
 const TOLERANCE: f64 = 1.02;
 
 impl Limit {
@@ -59,7 +56,6 @@ impl Limit {
             (Some(from), true) => from as u64 / 2,
             // Zero copy is never faster: copy at least all measured sizes.
             (None, true) => max,
-            (None, false) if min == 0 => 0,
             (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
         };
         value.clamp(min, max)
@@ -81,12 +77,6 @@ impl Limit {
                 format!("{device}: {found}: {PREFIX}{} is now {value} instead of {default}", parameter.name())
             }
         }
-    }
-
-    /// Returns whether messages should use zero copy, which takes `ratio` of the time of copies.
-    fn is_faster(&self, ratio: f64) -> bool {
-        let is_off_by_default = self.parameter.default == 0;
-        if is_off_by_default { ratio * TOLERANCE < 1.0 } else { ratio < TOLERANCE }
     }
 }
 
@@ -125,7 +115,7 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
         ratios.push((bytes, ratio));
     }
     if world.rank() == 0 {
-        let from = ratios.iter().rev().take_while(|(_, ratio)| limit.is_faster(*ratio)).last();
+        let from = ratios.iter().rev().take_while(|(_, ratio)| *ratio < TOLERANCE).last();
         let from = from.map(|(bytes, _)| *bytes);
         let value = limit.value(from);
         let line = format!("{PREFIX}{}={value}", limit.parameter.name());
@@ -190,14 +180,14 @@ mod tests {
 
     #[test]
     fn outcome_says_whether_anything_was_changed() {
-        let [_, shm, ..] = &LIMITS;
-        let none = shm.outcome(None, shm.value(None));
+        let [_, ibv] = &LIMITS;
+        let none = ibv.outcome(Some(256 << 10), 256 << 10);
         assert!(
-            none.contains("nothing to gain on this host") && none.contains("SHM_SINGLE_COPY_MIN=0"),
+            none.contains("nothing to gain on this host") && none.contains("IBV_REGISTER_MIN=262144"),
             "{none}"
         );
-        let some = shm.outcome(Some(65536), 65536);
-        assert!(some.contains("from 64 KiB on") && some.contains("is now 65536 instead of 0"), "{some}");
+        let some = ibv.outcome(Some(65536), 65536);
+        assert!(some.contains("from 64 KiB on") && some.contains("is now 65536 instead of 262144"), "{some}");
     }
 
     #[test]
@@ -213,8 +203,7 @@ mod tests {
     #[test]
     fn value_is_the_last_copied_or_the_first_uncopied_size() {
         let values = |from| LIMITS.each_ref().map(|limit| limit.value(from));
-        let max = SM_EAGER_LIMIT.range.1;
-        assert_eq!(values(Some(64 << 10)), [max.min(32 << 10), 64 << 10, 32 << 10, 64 << 10]);
-        assert_eq!(values(None), [max, 0, NIO_EAGER_LIMIT.range.1, 8 << 20]);
+        assert_eq!(values(Some(64 << 10)), [32 << 10, 64 << 10]);
+        assert_eq!(values(None), [NIO_EAGER_LIMIT.range.1, 8 << 20]);
     }
 }
