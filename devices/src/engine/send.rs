@@ -15,6 +15,7 @@ use super::rendezvous::{can_move, needs_bounce};
 use super::replies::expect_reply;
 use crate::completion::{Completer, Completion, Started, pair};
 use crate::data_path::DataPath;
+use crate::deferred_drop;
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head, ShortHead};
@@ -124,6 +125,27 @@ impl Engine {
     /// [`Fault::NoMemory`], [`Fault::TooManyMessages`].
     #[inline]
     pub fn send(
+        &self,
+        channel: &Arc<Channel>,
+        dest: u32,
+        tag: i32,
+        source: Source,
+        mode: Mode,
+        coalesce: Coalesce,
+    ) -> Result<Started, Fault> {
+        if source.keep_alive().is_none() {
+            return self.send_locked(channel, dest, tag, source, mode, coalesce);
+        }
+        // The message can end under the lock of the outbox, and the drop of what keeps it alive can send.
+        let hold = deferred_drop::DeferDrops::begin();
+        let started = self.send_locked(channel, dest, tag, source, mode, coalesce);
+        drop(hold);
+        deferred_drop::run_deferred_drops();
+        started
+    }
+
+    #[inline]
+    fn send_locked(
         &self,
         channel: &Arc<Channel>,
         dest: u32,

@@ -1,25 +1,32 @@
-//! An engine that is dropped without `close`, for example because its rank panics: peers no longer access its memory.
+//! Drops: of an engine without `close`, for example because its rank panics, and of what keeps a message alive.
 
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::LocalCardExchange;
 use mpj_devices::{
-    Buf, Coalesce, Doorbell, Engine, Exit, Group, Hub, KeepAlive, Mode, Pattern, Registry, Roster, Site,
-    SmDriver, Source, Target,
+    Buf, Channel, Coalesce, Doorbell, Engine, Exit, Group, Hub, KeepAlive, Mode, Pattern, Registry, Roster,
+    Site, SmDriver, Source, Target, drop_deferred,
 };
+
+fn pair(roster: &Arc<Roster>) -> [Arc<Engine>; 2] {
+    let (hub, board) = (Hub::new(0..2), Arc::<LocalCardExchange>::default());
+    let registry = Registry::empty().with(SmDriver::new(hub));
+    [0, 1].map(|rank| {
+        let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
+        Engine::open(site, &registry, &Config::default(), board.of(rank), Arc::clone(roster)).unwrap()
+    })
+}
 
 #[test]
 fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     const LEN: usize = 1 << 20;
-    let (hub, board, roster) =
-        (Hub::new(0..2), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
-    let registry = Registry::empty().with(SmDriver::new(hub));
-    let [sender, receiver] = [0, 1].map(|rank| {
-        let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
-        Engine::open(site, &registry, &Config::default(), board.of(rank), Arc::clone(&roster)).unwrap()
-    });
+    let roster = Arc::<Roster>::default();
+    let [sender, receiver] = pair(&roster);
     let world = Group::Range { first: 0, len: 2 };
     let to = sender.join(2, world.clone(), 0).unwrap();
     let from = receiver.join(2, world, 1).unwrap();
@@ -52,4 +59,58 @@ fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     assert!(outcome.is_err(), "a message was received from memory that its sender has given back");
     assert!(received.lock().unwrap().iter().all(|byte| *byte == 0));
     receiver.close();
+}
+
+/// A value of a user that sends when it is dropped.
+struct SendsOnDrop(Arc<Engine>, Arc<Channel>);
+
+impl Drop for SendsOnDrop {
+    fn drop(&mut self) {
+        drop(self.0.send(&self.1, 1, 2, byte(None), Mode::Standard, Coalesce::No));
+    }
+}
+
+/// Keeps a message alive, and drops the user's value as `KeepAlive` requires.
+struct Keep(Option<SendsOnDrop>);
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        drop_deferred(self.0.take());
+    }
+}
+
+fn byte(keep: Option<KeepAlive>) -> Source {
+    // SAFETY: the byte is static.
+    #[expect(unsafe_code, reason = "see above")]
+    let source = unsafe { Source::new(Buf::slice(&[7u8][..]), keep) };
+    source.unwrap()
+}
+
+#[test]
+fn value_that_a_finished_send_drops_can_send() {
+    let (sent, outcome) = mpsc::channel();
+    thread::spawn(move || {
+        let roster = Arc::default();
+        let [sender, receiver] = pair(&roster);
+        let world = Group::Range { first: 0, len: 2 };
+        let (to, from) =
+            (sender.join(2, world.clone(), 0).unwrap(), receiver.join(2, world.clone(), 1).unwrap());
+        let other = sender.join(4, world, 0).unwrap();
+        let received = |tag| {
+            let mut byte = 0u8;
+            // SAFETY: the byte stays until the receive has completed.
+            #[expect(unsafe_code, reason = "see above")]
+            let target = unsafe { Target::new(Buf::new(&raw mut byte, 1, Primitive::U8), None) };
+            let started = receiver.recv(&from, Pattern { source: 0, tag }, target.unwrap()).unwrap();
+            while sender.progress() + receiver.progress() > 0 {}
+            receiver.wait(started).unwrap().bytes
+        };
+        // Connects the two. Then the first message of another channel does not take the fast path.
+        drop(sender.send(&to, 1, 1, byte(None), Mode::Standard, Coalesce::No));
+        assert_eq!(received(1), 1);
+        let keep: KeepAlive = Arc::new(Mutex::new(Keep(Some(SendsOnDrop(Arc::clone(&sender), to)))));
+        drop(sender.send(&other, 1, 1, byte(Some(keep)), Mode::Standard, Coalesce::No));
+        sent.send(received(2)).unwrap();
+    });
+    assert_eq!(outcome.recv_timeout(Duration::from_secs(60)), Ok(1), "the second message arrives");
 }
