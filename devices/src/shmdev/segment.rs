@@ -299,8 +299,8 @@ impl Segment {
         Arc::new(unsafe { Ring::at(at, location.cells, Arc::clone(self) as _) })
     }
 
-    /// Stores the location of the ring from one rank to another, and returns the ring. Returns `None` if the word held
-    /// a location before, which is lost. The sender has allocated the lines.
+    /// Stores the location of the ring from one rank to another, and returns the ring. Returns `None` if the word
+    /// already held a location. The sender has allocated the lines.
     pub(super) fn publish_ring(
         self: &Arc<Self>,
         from: u32,
@@ -308,8 +308,13 @@ impl Segment {
         location: RingLocation,
     ) -> Option<Arc<Ring>> {
         // SYNC ring-location (release)
-        let before = self.location(from, to).swap(location.word(), Ordering::Release);
-        (before == 0).then(|| self.ring(from, location))
+        let stored = self.location(from, to).compare_exchange(
+            0,
+            location.word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        stored.is_ok().then(|| self.ring(from, location))
     }
 
     /// Returns the ring from one rank to another, if the sender has made one. The receiver makes only one consumer of
