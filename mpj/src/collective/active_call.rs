@@ -102,7 +102,7 @@ impl ActiveCall {
         }
         let others_know = match error.as_fault() {
             // The other ranks learn of a death from the roster, and of a cancelled send from its sender.
-            Some(Fault::Dead { .. } | Fault::Unreachable { .. }) => return false,
+            Some(Fault::Dead { .. }) => return false,
             Some(Fault::SendCancelled { .. }) => true,
             _ => context.size() == 1,
         };

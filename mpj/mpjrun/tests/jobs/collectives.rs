@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use mpj::{Error, World};
 
 use super::Test;
-use super::job::run;
+use super::job::{run, run_sh};
 use super::mismatch::{Program, lengths, operations, play, refusals, roots};
 use super::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
     ("mismatched_collectives_fail_on_all_ranks", mismatched_collectives_fail_on_all_ranks),
     ("rank_far_ahead_in_collectives_stays_in_step", rank_far_ahead_in_collectives_stays_in_step),
+    ("unreachable_member_fails_the_collective_of_all", unreachable_member_fails_the_collective_of_all),
 ];
 
 type Programs = fn(usize) -> Vec<Program>;
@@ -44,6 +45,30 @@ fn mismatched_collectives_fail_on_all_ranks() {
             }
         }
     }
+}
+
+/// Rank 0 has only `shmdev`, so it does not reach rank 2 on another host. Rank 1 reaches both.
+fn unreachable_member_fails_the_collective_of_all() {
+    let no_niodev = "test $MPJ_RANK = 0 && export MPJ_NIO_LISTEN_ADDRESS=203.0.113.1";
+    for max_ranks in [0, 8] {
+        let ended = run_sh(
+            &format!("-n 3 -x MPJ_SIMULATED_HOSTS=a:2,b:1 -x MPJ_LINEAR_MAX_RANKS={max_ranks}"),
+            &format!("{no_niodev}; exec $RANKS rank partly-connected"),
+        );
+        let failed = ended.out.iter().filter(|line| line.starts_with("the barrier failed")).count();
+        assert_eq!((ended.code, failed), (Some(0), 3), "{max_ranks}: {ended:#?}");
+    }
+}
+
+/// No rank leaves before its neighbours have failed.
+pub(crate) fn partly_connected(world: &World) -> Result<(), String> {
+    let error = world.barrier().expect_err("two members have no device in common");
+    say(&format!("the barrier failed: {error}"));
+    let result = match world.rank() {
+        1 => world.send(&[0u8], 0, 5).and_then(|()| world.send(&[0u8], 2, 5)),
+        _ => world.recv(&mut [0u8], 1, 5).map(drop),
+    };
+    result.map_err(|error| error.to_string())
 }
 
 /// The number of collectives that rank 0 can be ahead: more than the sequence numbers in messages distinguish.

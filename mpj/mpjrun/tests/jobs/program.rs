@@ -52,6 +52,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     if role == "every-step" {
         return mpj::run(|world| every_step(&world));
     }
+    if role == "partly-connected" {
+        return mpj::run(|world| collectives::partly_connected(&world));
+    }
     if let Some(action) = late_join::action_of(role) {
         return late_join::run_action(action);
     }
