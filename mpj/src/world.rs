@@ -81,8 +81,8 @@ impl World {
         &self.boot
     }
 
-    /// Aborts the whole job (MPI_Abort): operations on communicators with this rank fail, and `mpjrun` terminates all
-    /// processes. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
+    /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
+    /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
     ///
     /// The call returns, so that the caller can clean up and exit. It must not wait for other ranks any more.
     pub fn abort(&self, code: i32, why: &str) {

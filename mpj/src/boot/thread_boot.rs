@@ -148,7 +148,11 @@ impl Boot for ThreadBoot {
     fn abort(&self, code: i32, why: &str) {
         let _ = self.job.abort_code.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
-        self.job.roster.report(self.rank, Exit::Died(cause.into()));
+        // Nobody can end the threads of the other ranks, so report all ranks: then every operation fails.
+        self.job.roster.report(self.rank, Exit::Died(cause.as_str().into()));
+        for rank in (0..self.size()).filter(|rank| *rank != self.rank) {
+            self.job.roster.report(rank, Exit::Died(format!("rank {} {cause}", self.rank).into()));
+        }
     }
 
     fn abort_code(&self) -> Option<i32> {

@@ -197,6 +197,22 @@ fn abort_fails_all_ranks() {
 }
 
 #[test]
+fn abort_fails_communicators_without_the_aborting_rank() {
+    let outcome = job(3, |world| {
+        let half = world.split(Some(u32::from(world.rank() > 0)), 0)?.expect("a part for each");
+        if world.rank() == 0 {
+            world.abort(17, "no way on");
+            return Ok(());
+        }
+        let error = half.recv(&mut [0u8], ANY_SOURCE, ANY_TAG).expect_err("aborted");
+        assert!(error.to_string().contains("rank 0 aborted the job with code 17: no way on"), "{error}");
+        Err(error)
+    });
+    let error = outcome.expect_err("aborted");
+    assert_eq!((error.rank(), error.is_panic()), (0, false), "{error}");
+}
+
+#[test]
 fn calls_on_a_world_after_its_job_fail() {
     let worlds = job(2, Ok::<World, String>).expect("no rank fails");
     for world in worlds {
