@@ -75,8 +75,9 @@ pub struct Caps {
     /// `None` if `get`, `put` and `post_zcopy` need no local registration. For shorter bodies and for unsupported
     /// layouts, the engine prefers a pool block; not for short ones with [`ZeroCopy`](crate::DataPath::ZeroCopy).
     pub register_from: Option<usize>,
-    /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
-    pub exports: bool,
+    /// The smallest body in bytes in a pool block that the sender [exports](Device::export) instead of sending it
+    /// eagerly, so that its receiver can [view](Endpoint::view) it; `None` if unsupported.
+    pub exports_from: Option<usize>,
 }
 
 impl Caps {
@@ -91,7 +92,7 @@ impl Caps {
             zcopy,
             noncontiguous: false,
             register_from: None,
-            exports: false,
+            exports_from: None,
         }
     }
 }

@@ -68,7 +68,7 @@ unsafe impl Driver for AsyncDriver {
             zcopy,
             noncontiguous: layouts,
             register_from: Some(REGISTER_MIN),
-            exports: false,
+            exports_from: None,
             ..caps
         };
         let pending = Pending {

@@ -70,7 +70,7 @@ impl Engine {
             {
                 target.use_bounce(block);
             }
-            Some((key, peer, register_target(device, &target, message.bytes)?))
+            Some((key, peer, register_target(device, &target, message.bytes, path)?))
         });
         let (get, registration) = match get {
             Some((key, peer, registration)) => (Some((key, peer)), registration),
@@ -298,11 +298,16 @@ pub(super) fn needs_bounce(
     !is_supported || (path == DataPath::Auto && region.is_none() && bytes < register_from)
 }
 
-/// Prepares the memory of a receive for a get, even below the minimum of `Caps::get`: the sender has decided. Returns
-/// `None` if the device cannot write to the memory or register it, `Some(None)` if it needs no registration.
-fn register_target(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
+/// Prepares the memory of a receive for a get. Returns `None` if a get does not pay on that path, or if the device
+/// cannot write to the memory or register it; `Some(None)` if it needs no registration.
+fn register_target(
+    device: &dyn Device,
+    target: &Target,
+    bytes: usize,
+    path: DataPath,
+) -> Option<Option<Registration>> {
     let memory = target.memory()?.truncated_to(bytes);
-    if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {
+    if !can_move(device, device.caps().get, &memory, path) {
         return None;
     }
     // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped before it.

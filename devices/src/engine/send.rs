@@ -16,7 +16,7 @@ use super::replies::expect_reply;
 use crate::completion::{Completer, Completion, Started, pair};
 use crate::data_path::DataPath;
 use crate::deferred_drop;
-use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
+use crate::device::{Caps, Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head, ShortHead};
 use crate::kill_points::{KillPoint, kill_point};
@@ -105,7 +105,8 @@ impl Engine {
             && out.send_credit >= cost
             && out.queued_frames.is_empty()
             && out.is_bound(channel)
-            && source.path().is_none_or(|path| path == DataPath::Auto);
+            && source.path().is_none_or(|path| path == DataPath::Auto)
+            && !exports(&out.caps, source);
         if !may || channel.has_exits() || channel.broken().is_some() {
             return None;
         }
@@ -176,6 +177,7 @@ impl Engine {
         let started = if message.bytes > out.caps.eager_limit
             || out.send_credit < cost
             || self.forces_rendezvous(peer, &source)
+            || exports(&out.caps, &source)
         {
             if out.wireup != Wireup::Connected {
                 return self.defer_send(channel, peer, out, message, source, mode);
@@ -356,7 +358,8 @@ impl Engine {
         let cost = credit_cost(message.bytes);
         let is_eager = message.bytes <= out.caps.eager_limit
             && out.send_credit >= cost
-            && !self.forces_rendezvous(peer, &source);
+            && !self.forces_rendezvous(peer, &source)
+            && !exports(&out.caps, &source);
         if (!is_eager || mode == Mode::Synchronous)
             && let Err(fault) = expect_reply(peer, out)
         {
@@ -476,4 +479,12 @@ fn head(kind: FrameKind, channel: &Channel, message: &Envelope) -> Head {
         head.count.set(message.signature.count);
     }
     head
+}
+
+/// Returns whether a body within the eager limit is exported.
+#[inline]
+fn exports(caps: &Caps, source: &Source) -> bool {
+    source.region().is_some()
+        && source.keep_alive().is_some()
+        && caps.exports_from.is_some_and(|from| source.bytes() >= from)
 }

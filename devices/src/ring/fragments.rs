@@ -28,9 +28,9 @@ use super::{Malformed, Owner};
 use crate::biased::{Bias, Mutex};
 use crate::sync::atomic::Ordering;
 
-/// Number of fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
-/// cache. A pool of fewer than `2 * ROTATION` fragments uses half of them.
-const ROTATION: usize = 8;
+/// Bytes of the fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
+/// cache. At least two fragments, and at most half of the sender's.
+const ROTATION: usize = 256 << 10;
 
 /// One fragment in `RESERVE` goes only to peers that hold none.
 const RESERVE: u32 = 8;
@@ -194,8 +194,10 @@ impl FragmentPool {
     /// Makes the allocator of the fragments of `memory`; each memory has only one.
     pub(crate) fn new(memory: Arc<FragmentMemory>, bias: &Arc<Bias>) -> Self {
         let free = (0..memory.count).rev().collect();
-        let (reserve, rotation) =
-            ((memory.count / RESERVE) as usize, ROTATION.min(memory.count as usize / 2));
+        let (reserve, rotation) = (
+            (memory.count / RESERVE) as usize,
+            (ROTATION / memory.size).max(2).min(memory.count as usize / 2),
+        );
         let state = PoolState { free, peers: Vec::new(), reserve, rotation };
         FragmentPool { memory, state: Mutex::new(bias, state) }
     }

@@ -20,6 +20,7 @@
 mod claim;
 mod consumer;
 mod endpoint;
+mod fragment_sizes;
 mod fragments;
 mod malformed;
 mod memory;
@@ -33,6 +34,7 @@ mod tests;
 
 pub(crate) use consumer::Consumer;
 pub(crate) use endpoint::RingEndpoint;
+pub(crate) use fragment_sizes::{FRAGMENT_BYTES, FragmentSizes};
 pub(crate) use fragments::{ExitCheck, FragmentMemory, FragmentPool};
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};

@@ -3,7 +3,7 @@
 use super::imports::PeerBlocks;
 use super::notify::ShmNotifier;
 use super::segment_layout::RingLocation;
-use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
+use crate::device::{Body, Endpoint, PostError, RemoteKey, View};
 use crate::ring::RingEndpoint;
 
 #[derive(Debug)]
@@ -42,19 +42,6 @@ impl Endpoint for ShmEndpoint {
 
     fn is_drained(&mut self) -> bool {
         self.ring.is_drained()
-    }
-
-    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn get(
-        &mut self,
-        key: &RemoteKey,
-        at: u64,
-        to: MemoryPart<'_>,
-        _op: OpToken,
-    ) -> Result<OpStatus, PostError> {
-        let run = to.contiguous().ok_or(PostError::Unsupported)?;
-        // SAFETY: the caller's promise; `run` has all `to.len` bytes of `to`.
-        unsafe { self.peer_blocks.copy(key, at, run, to.len) }
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {

@@ -153,8 +153,8 @@ impl BlockExports {
 
 impl ExportedBlock {
     /// Revokes the block from `receiver`, the index of a rank of this host. If the receiver views the block, it has
-    /// received the message ([`is_received`](Self::is_received) returns true). If it copies the block, the copy fails
-    /// when it ends. In both cases the block is kept until the receiver returns it or is gone.
+    /// received the message ([`is_received`](Self::is_received) returns true), and the block is kept until the receiver
+    /// returns it or is gone.
     pub(super) fn revoke(&self, receiver: Option<u32>) {
         let _is_returned = self.exports.try_revoke(self.number);
         if let Some(receiver) = receiver {
@@ -200,12 +200,11 @@ mod tests {
     use mpj_datatypes::Primitive;
     use mpj_pool::Storage;
 
-    use super::super::block_state::BlockUse;
     use super::super::imports::PeerBlocks;
     use super::super::slot_ids::{ID_END, SLOTS};
     use super::*;
     use crate::config::Config;
-    use crate::device::{OpStatus, PostError};
+    use crate::device::PostError;
 
     /// Makes the exports of rank 0, and rank 1's access to them.
     fn pair() -> (Arc<BlockExports>, PeerBlocks) {
@@ -235,37 +234,21 @@ mod tests {
         Arc::strong_count(&block.keep)
     }
 
-    fn copy(
-        peer_blocks: &PeerBlocks,
-        key: &RemoteKey,
-        at: u64,
-        to: &mut [u8],
-    ) -> Result<OpStatus, PostError> {
-        // SAFETY: it is all of `to`, which is borrowed.
-        unsafe { peer_blocks.copy(key, at, to.as_mut_ptr(), to.len()) }
-    }
-
     #[test]
-    fn block_is_copied_in_ranges_and_viewed_once() {
+    fn block_is_viewed_once() {
         let (exports, peer_blocks) = pair();
         let bytes: Vec<u8> = (0..200).collect();
         let block = block(&exports, &bytes);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let record = exported.record::<ExportedBlock>().unwrap();
         let (whole, half) = (key(&exported, 0, 200), key(&exported, 100, 100));
-        assert!(exported.record::<ExportedBlock>().unwrap().key(100, 101).is_none());
-        let mut to = [0; 50];
-        for at in [0, 50] {
-            assert_eq!(copy(&peer_blocks, &half, at, &mut to), Ok(OpStatus::Done));
-            assert_eq!(to[..], bytes[100 + at as usize..][..50]);
-        }
-        assert!(!exported.record::<ExportedBlock>().unwrap().is_received());
-        let view = peer_blocks.view(&whole, 200).unwrap();
-        assert_eq!(view.bytes(), bytes);
-        assert!(exported.record::<ExportedBlock>().unwrap().is_received());
+        assert!(record.key(100, 101).is_none() && !record.is_received());
+        let view = peer_blocks.view(&half, 100).unwrap();
+        assert_eq!(view.bytes(), &bytes[100..]);
+        assert!(record.is_received());
         assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "twice");
-        assert_eq!(copy(&peer_blocks, &whole, 0, &mut to), Err(PostError::Revoked));
         drop(view);
-        assert!(exported.record::<ExportedBlock>().unwrap().is_received());
+        assert!(record.is_received());
         assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "the block was returned");
         drop(exported);
         assert_eq!(holders(&block), 1);
@@ -287,29 +270,6 @@ mod tests {
         // The next export finds the block returned.
         drop(again(3));
         assert_eq!(holders(&block), 1);
-    }
-
-    #[test]
-    fn copy_of_a_block_that_is_revoked_meanwhile_is_not_a_message() {
-        let (exports, peer_blocks) = pair();
-        let block = block(&exports, &[7; 100]);
-        let exported = exports.export(&block.memory, &block.keep).unwrap();
-        let key = key(&exported, 0, 100);
-        let mut to = [0; 100];
-        // The receiver is in the middle of its copy.
-        let number = exported.record::<ExportedBlock>().unwrap().number;
-        let block_state =
-            BlockState::new(peer_blocks.segment.block_states(0).get(slot_of(number)).unwrap(), number);
-        assert!(block_state.acquire(BlockUse::Copy));
-        exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
-        assert!(!exported.record::<ExportedBlock>().unwrap().is_received());
-        drop(exported);
-        drop(exports.export(&block.memory, &block.keep).unwrap());
-        assert_eq!(holders(&block), 2, "the receiver reads the block");
-        assert!(!block_state.give_back(BlockUse::Copy), "it has received nothing");
-        drop(exports.export(&block.memory, &block.keep).unwrap());
-        assert_eq!(holders(&block), 1);
-        assert_eq!(copy(&peer_blocks, &key, 0, &mut to), Err(PostError::Revoked));
     }
 
     #[test]
@@ -388,12 +348,7 @@ mod tests {
         for offset in [0, 8191, pool, pool - 99, u64::MAX, u64::MAX - 99] {
             let key = BlockKey { number, offset }.pack().unwrap();
             assert!(matches!(peer_blocks.view(&key, 100), Err(PostError::Broken(_))), "{offset}");
-            assert!(
-                matches!(copy(&peer_blocks, &key, 0, &mut [0; 100]), Err(PostError::Broken(_))),
-                "{offset}"
-            );
         }
-        assert!(matches!(copy(&peer_blocks, &good, u64::MAX, &mut [0; 1]), Err(PostError::Broken(_))));
         assert!(matches!(peer_blocks.view(&good, usize::MAX), Err(PostError::Broken(_))));
         for number in [number + 1, number + SLOTS as u64, ID_END - 1] {
             let key = BlockKey { number, offset: 8192 }.pack().unwrap();

@@ -4,15 +4,14 @@
 //! Before any byte is read, the receiver checks that the bytes are in that pool, and that the state word of the number
 //! says `EXPORTED`.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::block_state::{BlockState, BlockUse};
+use super::block_state::BlockState;
 use super::local_rank::LocalRank;
 use super::segment::Segment;
 use super::segment_layout::STATE_BYTES;
 use super::slot_ids::slot_of;
-use crate::device::{OpStatus, PostError, RemoteKey, View};
+use crate::device::{PostError, RemoteKey, View};
 
 /// The remote key of an exported block. It is short enough to share the cell of the RTS.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +46,7 @@ pub(super) struct PeerBlocks {
     pub(super) reader: Arc<LocalRank>,
 }
 
-/// A block in use; it is returned when this is dropped.
+/// A viewed block; it is returned when this is dropped.
 #[derive(Debug)]
 struct BlockGuard {
     segment: Arc<Segment>,
@@ -55,72 +54,33 @@ struct BlockGuard {
     _holder: Arc<LocalRank>,
     index: u32,
     number: u64,
-    block_use: BlockUse,
-    is_returned: bool,
-}
-
-impl BlockGuard {
-    /// Gives the block back to its owner; returns false if the owner has revoked or reused it.
-    fn give_back(&mut self) -> bool {
-        let at = self.segment.block_states(self.index).get(slot_of(self.number));
-        !std::mem::replace(&mut self.is_returned, true)
-            && at.is_some_and(|at| BlockState::new(at, self.number).give_back(self.block_use))
-    }
 }
 
 impl Drop for BlockGuard {
     fn drop(&mut self) {
-        self.give_back();
+        if let Some(at) = self.segment.block_states(self.index).get(slot_of(self.number)) {
+            BlockState::new(at, self.number).give_back();
+        }
     }
 }
 
 impl PeerBlocks {
-    /// Acquires a block to read its bytes `at..at + len`.
-    fn acquire(
-        &self,
-        key: &RemoteKey,
-        at: u64,
-        len: usize,
-        block_use: BlockUse,
-    ) -> Result<(NonNull<u8>, BlockGuard), PostError> {
+    /// Acquires the block of a key, and views its first `len` bytes.
+    pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let garbage = || PostError::Broken(format!("it sent an invalid block key: {key:?}"));
         let BlockKey { number, offset } = BlockKey::unpack(key).ok_or_else(garbage)?;
-        let offset = offset.checked_add(at).and_then(|offset| usize::try_from(offset).ok());
         // The words before the blocks are not block memory: receivers write them.
-        let offset = offset.filter(|offset| *offset >= STATE_BYTES);
+        let offset = usize::try_from(offset).ok().filter(|offset| *offset >= STATE_BYTES);
         let base =
             offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
         let word = self.segment.block_states(self.index).get(slot_of(number)).ok_or_else(garbage)?;
-        if !BlockState::new(word, number).acquire(block_use) {
+        if !BlockState::new(word, number).acquire() {
             return Err(PostError::Revoked);
         }
         let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.reader));
-        let guard =
-            BlockGuard { segment, _holder: holder, index: self.index, number, block_use, is_returned: false };
-        Ok((base, guard))
-    }
-
-    pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
-        let (base, guard) = self.acquire(key, 0, len, BlockUse::View)?;
+        let guard = BlockGuard { segment, _holder: holder, index: self.index, number };
         // SAFETY: the owner has written the bytes, and does not change them while the state word says that the block is
         // in use.
         Ok(unsafe { View::new(base, len, guard) })
-    }
-
-    /// Copies bytes of a block, from byte `at` of the key's range on.
-    ///
-    /// # Safety
-    /// `to` is `len` writable bytes, and nobody else uses them.
-    pub(super) unsafe fn copy(
-        &self,
-        key: &RemoteKey,
-        at: u64,
-        to: *mut u8,
-        len: usize,
-    ) -> Result<OpStatus, PostError> {
-        let (base, mut guard) = self.acquire(key, at, len, BlockUse::Copy)?;
-        // SAFETY: the caller's promise for `to`, which is in no exported block; `acquire` vouches for `base`.
-        unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
-        if guard.give_back() { Ok(OpStatus::Done) } else { Err(PostError::Revoked) }
     }
 }

@@ -24,44 +24,42 @@ mod slot_ids;
 
 use std::sync::Arc;
 
-use mpj_pool::{Access, Region, RegisterError};
 pub use segment::{Segment, SegmentError};
 
 use crate::config::{Config, Number};
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MakeStorage, MemoryDesc, OpToken,
-    OpenError, Opened, PeerId, QuiesceStatus, Registration, RemoteKey, SizeRange,
+    OpenError, Opened, PeerId, QuiesceStatus, Registration, RemoteKey,
 };
 use crate::header::MAX_INLINE_BODY;
 use crate::hosts::HostRanks;
-use crate::ring::{ExitCheck, FragmentPool, RingEndpoint};
+use crate::ring::{ExitCheck, FRAGMENT_BYTES, FragmentPool, RingEndpoint};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
-use crate::sys::{self, BorrowedFd};
+use crate::sys::BorrowedFd;
 use endpoint::ShmEndpoint;
 use exports::{BlockExports, ExportedBlock};
 use imports::PeerBlocks;
 use local_rank::LocalRank;
 use notify::ShmNotifier;
 use ring_alloc::RingAllocator;
-use segment_layout::FRAGMENT;
 
 const NAME: &str = "shmdev";
 
 /// The eager limit of shmdev.
 pub const SHM_EAGER_LIMIT: Number = Number {
     name: "SHM_EAGER_LIMIT",
-    default: FRAGMENT as u64,
-    range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
-    help: "bytes up to which shmdev sends a message eagerly; longer ones use the rendezvous protocol",
+    default: *FRAGMENT_BYTES.end() as u64,
+    range: (MAX_INLINE_BODY as u64, *FRAGMENT_BYTES.end() as u64),
+    help: "bytes up to which shmdev sends a message eagerly; longer ones use the rendezvous protocol; at most the bytes of a fragment",
 };
 
 /// The number of fragments of a rank of shmdev.
 pub const SHM_FRAGMENTS: Number = Number {
     name: "SHM_FRAGMENTS",
-    default: 128,
+    default: 64,
     range: (2, 1 << 16),
-    help: "fragments per rank for messages in transit; fewer by default above 8 ranks; read by mpjrun",
+    help: "fragments per rank for messages in transit, 64 KiB each; fewer by default above 8 ranks, and shorter above 64; read by mpjrun",
 };
 
 /// The memory of a shmdev rank for its rings, in KiB.
@@ -80,8 +78,8 @@ pub const SHM_POOL_MIB: Number = Number {
     help: "MiB of address space per rank for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
-/// Most bytes of one [`get`](Endpoint::get), during which the calling thread does nothing else.
-const MAX_GET: usize = 1 << 20;
+/// Bytes from which a pool block is exported. A copy of a shorter one takes less time than the messages of an export.
+const EXPORT_MIN: usize = 16 << 10;
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
@@ -123,10 +121,8 @@ unsafe impl Driver for ShmDriver {
         let fragments = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
         let eager = config.size(&SHM_EAGER_LIMIT).min(fragments.fragment_size());
         let exports = BlockExports::new(&segment, index);
-        // Only exported blocks can be copied directly, so a registration never pays.
-        let get = exports.has_pool().then_some(SizeRange { min: usize::MAX, max: MAX_GET });
-        let caps =
-            Caps { get, exports: exports.has_pool(), ..Caps::frames(eager, fragments.fragment_size()) };
+        let exports_from = exports.has_pool().then_some(EXPORT_MIN);
+        let caps = Caps { exports_from, ..Caps::frames(eager, fragments.fragment_size()) };
         let ring_allocator = Mutex::new(RingAllocator::new(segment.layout()));
         let context = ShmContext { segment, ranks, local_rank };
         let inlet = Box::new(inlet::ShmInlet::new(context.clone()));
@@ -216,16 +212,6 @@ unsafe impl Device for ShmDevice {
         let peer_blocks =
             PeerBlocks { segment: Arc::clone(segment), index: to, reader: Arc::clone(local_rank) };
         Ok(Box::new(ShmEndpoint { ring, peer_blocks, location }))
-    }
-
-    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
-    unsafe fn register(
-        &self,
-        _memory: &MemoryDesc,
-        _region: Option<&Region>,
-        _access: Access,
-    ) -> Result<Registration, RegisterError> {
-        Err(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {

@@ -8,27 +8,19 @@ use super::control_block::ControlBlock;
 use super::slot_ids::SLOTS;
 use super::{SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB, SegmentError};
 use crate::config::Config;
-use crate::ring::{FragmentMemory, Ring};
+use crate::ring::{FRAGMENT_BYTES, FragmentMemory, FragmentSizes, Ring};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x05");
 
 pub(super) const LINE: usize = 64;
 pub(super) const PAGE: usize = 4096;
 
-/// Bytes of a fragment.
-pub(super) const FRAGMENT: u32 = 32 << 10;
-
-/// The sizes that fragments may have in a segment of this version.
-const FRAGMENT_SIZES: RangeInclusive<u32> = 4096..=1 << 20;
-const _: () = assert!(*FRAGMENT_SIZES.start() <= FRAGMENT && FRAGMENT <= *FRAGMENT_SIZES.end());
-
 /// Cells of the shortest and of the longest ring.
 pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
 
-/// Number of fragments that all ranks share by default. Each gets an equal part, but at least [`MIN_FRAGMENTS`] and at
-/// most the default of `SHM_FRAGMENTS`.
-const TOTAL_FRAGMENTS: u32 = 1024;
-const MIN_FRAGMENTS: u32 = 4;
+/// Bytes of the fragments of all ranks by default, unless each rank has the least or the most that one rank may have.
+const TOTAL_FRAGMENT_BYTES: u32 = 32 << 20;
+const FRAGMENT_BYTES_PER_RANK: RangeInclusive<u32> = 128 << 10..=4 << 20;
 
 /// Most bytes of all ranks together for rings that are longer than the shortest, by default.
 const LONG_RING_BYTES: usize = 4 << 20;
@@ -61,13 +53,14 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    /// Returns the layout for `ranks` ranks of one host. If there are many, each has fewer fragments and fewer lines
-    /// for long rings, unless these sizes are set. There are always lines for a shortest ring to every other rank: a
+    /// Returns the layout for `ranks` ranks of one host. If there are many, each has fewer and shorter fragments and
+    /// fewer lines for long rings, unless these sizes are set. There are always lines for a shortest ring to every other rank: a
     /// rank without a ring to a peer could not reply to it, and the peer would wait for ever.
     pub(super) fn new(ranks: u32, config: &Config) -> Self {
+        let sizes = FragmentSizes::divide(TOTAL_FRAGMENT_BYTES, ranks, FRAGMENT_BYTES_PER_RANK);
         let fragments = match config.number(&SHM_FRAGMENTS) as u32 {
             set if config.is_set(&SHM_FRAGMENTS) => set,
-            most => (TOTAL_FRAGMENTS / ranks.max(1)).clamp(MIN_FRAGMENTS, most),
+            _ => sizes.count,
         };
         let lines = match config.number(&SHM_RING_KIB) {
             0 => Self::lines(ranks),
@@ -77,7 +70,7 @@ impl SegmentLayout {
             set if config.is_set(&SHM_POOL_MIB) => set,
             most => most.min(TOTAL_POOL_MIB / u64::from(ranks.max(1))),
         };
-        SegmentLayout { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines, pool: pool << 20 }
+        SegmentLayout { magic: MAGIC, ranks, fragments, fragment: sizes.bytes, lines, pool: pool << 20 }
     }
 
     pub(super) fn without_pools(self) -> Self {
@@ -108,7 +101,7 @@ impl SegmentLayout {
             return wrong("invalid ring size");
         }
         let (least, most) = SHM_FRAGMENTS.range;
-        if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_SIZES.contains(&self.fragment) {
+        if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_BYTES.contains(&self.fragment) {
             return wrong("invalid fragment size or count");
         }
         let is_counted =

@@ -24,7 +24,10 @@ use crate::device::{
 };
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
-use crate::ring::{Consumer, ExitCheck, FragmentMemory, FragmentPool, Ring, RingEndpoint, RingReceiver};
+use crate::ring::{
+    Consumer, ExitCheck, FRAGMENT_BYTES, FragmentMemory, FragmentPool, FragmentSizes, Ring, RingEndpoint,
+    RingReceiver,
+};
 use crate::site::Site;
 use endpoint::{ExposedKey, SmEndpoint};
 use hub::Mailbox;
@@ -40,27 +43,24 @@ const TOTAL_RING_BYTES: usize = 16 << 20;
 
 const CELL_BYTES: usize = 64;
 
-/// Number of fragments of all ranks together by default. Each rank has an equal part, but at least [`MIN_FRAGMENTS`]
-/// and at most the default of `SM_FRAGMENTS`.
-const TOTAL_FRAGMENTS: u32 = 1024;
-const MIN_FRAGMENTS: u32 = 4;
-
-const FRAGMENT_BYTES: u32 = 16 << 10;
+/// Bytes of the fragments of all ranks by default, unless each rank has the least or the most that one rank may have.
+const TOTAL_FRAGMENT_BYTES: u32 = 16 << 20;
+const FRAGMENT_BYTES_PER_RANK: RangeInclusive<u32> = 64 << 10..=2 << 20;
 
 /// The eager limit of smdev.
 pub const SM_EAGER_LIMIT: Number = Number {
     name: "SM_EAGER_LIMIT",
-    default: FRAGMENT_BYTES as u64,
-    range: (MAX_INLINE_BODY as u64, FRAGMENT_BYTES as u64),
-    help: "bytes up to which smdev sends a message eagerly; longer ones use the rendezvous protocol",
+    default: *FRAGMENT_BYTES.end() as u64,
+    range: (MAX_INLINE_BODY as u64, *FRAGMENT_BYTES.end() as u64),
+    help: "bytes up to which smdev sends a message eagerly; longer ones use the rendezvous protocol; at most the bytes of a fragment",
 };
 
 /// The number of fragments of a rank of smdev.
 pub const SM_FRAGMENTS: Number = Number {
     name: "SM_FRAGMENTS",
-    default: 128,
+    default: 32,
     range: (2, 1 << 16),
-    help: "fragments per rank for messages in transit, 16 KiB each; fewer by default above 8 ranks",
+    help: "fragments per rank for messages in transit, 64 KiB each; fewer by default above 8 ranks, and shorter above 32",
 };
 
 /// Returns the number of cells of each ring among `ranks` ranks, a power of two. It is smaller with many ranks, because
@@ -71,12 +71,16 @@ fn cells(ranks: u32) -> u32 {
     1 << cells.clamp(*RING_CELLS.start(), *RING_CELLS.end()).ilog2()
 }
 
-fn fragments(ranks: u32, config: &Config) -> u32 {
+fn fragments(ranks: u32, config: &Config) -> FragmentSizes {
+    let sizes = FragmentSizes::divide(TOTAL_FRAGMENT_BYTES, ranks, FRAGMENT_BYTES_PER_RANK);
     match config.number(&SM_FRAGMENTS) as u32 {
-        set if config.is_set(&SM_FRAGMENTS) => set,
-        most => (TOTAL_FRAGMENTS / ranks.max(1)).clamp(MIN_FRAGMENTS, most),
+        count if config.is_set(&SM_FRAGMENTS) => FragmentSizes { count, ..sizes },
+        _ => sizes,
     }
 }
+
+/// Bytes from which a pool block is exported. A copy of a shorter one takes less time than the messages of an export.
+const EXPORT_MIN: usize = 16 << 10;
 
 /// Maximum bytes of one [`get`](Endpoint::get), during which locks are held.
 const MAX_GET: usize = 1 << 20;
@@ -106,14 +110,15 @@ unsafe impl Driver for SmDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = Arc::clone(&self.hub);
-        let memory = FragmentMemory::new(fragments(hub.ranks(), config), FRAGMENT_BYTES)
-            .map_err(|e| refuse(format!("fragments: {e}")))?;
+        let FragmentSizes { count, bytes } = fragments(hub.ranks(), config);
+        let memory = FragmentMemory::new(count, bytes).map_err(|e| refuse(format!("fragments: {e}")))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
-        let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT_BYTES as usize);
+        let bytes = bytes as usize;
+        let frames = Caps::frames(config.size(&SM_EAGER_LIMIT).min(bytes), bytes);
         // Copies through fragments are faster at every length: see `ring/README.md`.
         let get = Some(SizeRange { min: usize::MAX, max: MAX_GET });
-        let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
+        let caps = Caps { get, noncontiguous: true, exports_from: Some(EXPORT_MIN), ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, mailbox, fragments, caps }), inlet })
@@ -232,11 +237,13 @@ mod tests {
             assert_eq!(cells(ranks), 256, "{ranks} ranks");
         }
         for ranks in [33_u32, 64, 128, 500, 2000] {
-            let (cells, fragments) = (cells(ranks), fragments(ranks, &Config::default()));
+            let (cells, FragmentSizes { count, bytes }) =
+                (cells(ranks), fragments(ranks, &Config::default()));
             assert!(cells.is_power_of_two() && (4..=256).contains(&cells));
             let cell_bytes = cells as usize * CELL_BYTES * ranks as usize * (ranks as usize - 1);
             assert!(cell_bytes <= TOTAL_RING_BYTES || cells == 4, "{ranks} ranks");
-            assert!(ranks * fragments <= TOTAL_FRAGMENTS || fragments == MIN_FRAGMENTS, "{ranks} ranks");
+            let least = *FRAGMENT_BYTES_PER_RANK.start();
+            assert!(ranks * count * bytes <= TOTAL_FRAGMENT_BYTES || count * bytes == least, "{ranks} ranks");
         }
     }
 
@@ -244,6 +251,6 @@ mod tests {
     fn set_number_of_fragments_is_used() {
         let mut config = Config::default();
         config.set(&SM_FRAGMENTS, 100).unwrap();
-        assert_eq!(fragments(1000, &config), 100);
+        assert_eq!(fragments(1000, &config), FragmentSizes { count: 100, bytes: 16 << 10 });
     }
 }

@@ -13,8 +13,8 @@ use mpj_devices::{
     Address, Doorbell, Driver, HostId, Hosts, OpenError, Opened, PeerId, Segment, ShmDriver, Sink, Site,
 };
 
-const FRAGMENTS: u64 = 128;
-const FRAGMENT: u64 = 32 << 10;
+const FRAGMENTS: u64 = 64;
+const FRAGMENT: u64 = 64 << 10;
 
 fn duplicate(segment: &Segment) -> OwnedFd {
     // SAFETY: the duplicate is attached, or only its metadata is read.

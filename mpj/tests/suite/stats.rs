@@ -40,7 +40,7 @@ fn long_messages_use_rendezvous_and_zero_copy(world: World) -> mpj::Result<()> {
     let before = now(&world).0;
     match world.rank() {
         0 => world.with_path(DataPath::ZeroCopy).send(&vec![7u8; BYTES], 1, 0)?,
-        _ => drop(world.recv(&mut vec![0u8; BYTES], 0, 0)?),
+        _ => drop(world.with_path(DataPath::ZeroCopy).recv(&mut vec![0u8; BYTES], 0, 0)?),
     }
     let after = now(&world).0;
     let (announced, lent) =

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mpj::{Error, World};
@@ -32,8 +33,11 @@ const GATE_LIMIT: Duration = Duration::from_secs(20);
 const GATE: &str = "LATE_GATE";
 
 fn run(args: &str, role: &str) -> Ended {
-    let gate = std::env::temp_dir().join(format!("mpj-late-{}", std::process::id()));
-    // The file exists if an earlier test has failed.
+    // Tests run beside each other in this process.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let gate = std::env::temp_dir().join(format!("mpj-late-{}-{run}", std::process::id()));
+    // The file exists if an earlier process has failed.
     let _ = std::fs::remove_file(&gate);
     let mut command = mpjrun(args);
     command.env(GATE, &gate).arg(std::env::current_exe().unwrap()).args(["rank", role]);
@@ -144,7 +148,7 @@ fn traffic(world: &World) -> Result<(), Error> {
     if me == 0 {
         let data: Vec<Vec<u8>> = (0..MANY).map(pattern).collect();
         std::thread::scope(|threads| {
-            let blocked: Vec<_> =
+            let mut blocked: Vec<_> =
                 (1..3).map(|tag| threads.spawn(move || world.send(&[tag as u8], last, tag))).collect();
             world.scope(|s| {
                 let mut sends = Vec::new();
@@ -162,10 +166,10 @@ fn traffic(world: &World) -> Result<(), Error> {
                         assert_eq!(back, [round as u8 + 1]);
                     }
                 }
-                assert!(
-                    blocked.iter().all(|thread| !thread.is_finished()),
-                    "a send to an unstarted rank has completed"
-                );
+                if let Some(at) = blocked.iter().position(|thread| thread.is_finished()) {
+                    let ended = blocked.swap_remove(at).join();
+                    panic!("a send to an unstarted rank has ended: {ended:?}");
+                }
                 release_last_rank();
                 sends.into_iter().try_for_each(|send| send.wait().map(|_| ()))
             })?;

@@ -156,7 +156,7 @@ fn parameters_are_listed_once_and_in_groups() {
         ("general", "MPJ_SPIN_US=20 ", "[0 to 1000000]"),
         ("start-up", "MPJ_KILL_AFTER=2 ", "[0 to 86400]"),
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
-        ("shmdev", "MPJ_SHM_EAGER_LIMIT=32768 ", "]"),
+        ("shmdev", "MPJ_SHM_EAGER_LIMIT=65536 ", "]"),
         ("niodev", "MPJ_NIO_LISTEN_ADDRESS=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
         ("collectives", "MPJ_ALLREDUCE_ALGORITHM=auto ", "[one of auto, linear, recursive_doubling, ring]"),
     ] {

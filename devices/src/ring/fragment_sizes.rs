@@ -1,0 +1,42 @@
+//! The number and the length of a rank's fragments.
+
+use std::ops::RangeInclusive;
+
+/// Bytes of the shortest and of the longest fragment. A longer one carries a longer message in one frame.
+pub(crate) const FRAGMENT_BYTES: RangeInclusive<u32> = 16 << 10..=64 << 10;
+
+/// Number of fragments that a rank should have before it has longer ones.
+const WANTED: u32 = 8;
+
+/// The fragments of one rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FragmentSizes {
+    pub(crate) count: u32,
+    /// Bytes of each fragment.
+    pub(crate) bytes: u32,
+}
+
+impl FragmentSizes {
+    /// Divides `total` bytes among `ranks` ranks, each of which gets a number of bytes within `per_rank`.
+    pub(crate) fn divide(total: u32, ranks: u32, per_rank: RangeInclusive<u32>) -> Self {
+        let own = (total / ranks.max(1)).clamp(*per_rank.start(), *per_rank.end());
+        let wanted = (own / WANTED).clamp(*FRAGMENT_BYTES.start(), *FRAGMENT_BYTES.end());
+        let bytes = 1 << wanted.ilog2();
+        FragmentSizes { count: own / bytes, bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ranks_have_fewer_and_shorter_fragments() {
+        let sizes = |ranks| FragmentSizes::divide(32 << 20, ranks, 128 << 10..=4 << 20);
+        for (ranks, count, kib) in
+            [(0, 64, 64), (2, 64, 64), (8, 64, 64), (9, 56, 64), (64, 8, 64), (128, 8, 32), (100_000, 8, 16)]
+        {
+            assert_eq!(sizes(ranks), FragmentSizes { count, bytes: kib << 10 }, "{ranks} ranks");
+        }
+    }
+}
