@@ -180,6 +180,9 @@ fn claims<C: Codec>() {
     }
     let too_many = Err(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED });
     for count in [u64::from(MAX_ZERO_SIZED) + 1, 1 << 60, u64::MAX] {
+        if usize::try_from(count).is_err() {
+            continue;
+        }
         let bytes = claim::<C>(count);
         assert_eq!(decoded::<C, Vec<()>>(&bytes), too_many.map(|()| vec![]));
         assert_eq!(decoded::<C, Vec<Unit>>(&bytes), too_many.map(|()| vec![]));

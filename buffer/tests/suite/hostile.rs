@@ -151,7 +151,10 @@ fn each_corrupted_field_has_its_error() {
     for (name, at, patch, error) in table {
         let mut bytes = sample();
         bytes[*at..*at + patch.len()].copy_from_slice(patch);
-        assert_eq!(open(&bytes).map(drop).unwrap_err(), *error, "{name}");
+        let found = open(&bytes).map(drop).unwrap_err();
+        // With addresses of 32 bits, a count can be too large for them.
+        let is_beyond_addresses = usize::BITS < 64 && matches!(found, TooLarge { .. });
+        assert!(found == *error || is_beyond_addresses, "{name}: {found:?} instead of {error:?}");
         assert!(!error.to_string().is_empty());
     }
 }

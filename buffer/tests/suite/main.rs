@@ -7,6 +7,7 @@ mod extras;
 mod golden;
 mod hostile;
 mod kinds;
+#[cfg(target_pointer_width = "64")]
 mod large;
 mod model;
 mod mpjbuf;

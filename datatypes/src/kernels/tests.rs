@@ -11,6 +11,7 @@ impl SelectRoutine for Tiles {
     type Out = Vec<(TileKernel, TileKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
         let mut all: Self::Out = vec![(tile::base::<Gather, S>, tile::base::<Scatter, S>)];
         #[cfg(target_arch = "x86_64")]
         {
@@ -31,6 +32,7 @@ impl SelectRoutine for Lists {
     type Out = Vec<(ListKernel, ListKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
         let mut all: Self::Out =
             vec![(block_list::base::<Gather, S, false>, block_list::base::<Scatter, S, true>)];
         #[cfg(target_arch = "x86_64")]

@@ -130,7 +130,9 @@ fn derived_layouts_are_those_of_the_compiler() {
     assert_eq!(particle.size(), 1 + 24 + 2 + 6 + 1 + 4);
     assert!(particle.needs_validation());
     let runs: Vec<Run> = received::<Numbers>().runs(1).collect();
-    assert_eq!(runs, [Run { offset: 0, len: 1 }, Run { offset: 8, len: 14 }]);
+    // 4 on some processors of 32 bits.
+    let second = align_of::<f64>() as i64;
+    assert_eq!(runs, [Run { offset: 0, len: 1 }, Run { offset: second, len: 14 }]);
 
     let pair = received::<Pair<i8, f32, 5>>();
     assert_eq!((pair.size(), pair.extent()), (21, 24));

@@ -180,9 +180,10 @@ fn sender_detects_a_changed_ring_location() {
 fn ring_location_written_before_the_ring_is_detected_by_its_sender() {
     let job = Job::new(2);
     let (control_words, _) = job.memory.words();
-    // The line of receiver 0. On a little-endian host, the upper half of its first word is the location of the ring
-    // from rank 1.
-    job.word(control_words.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
+    // The line of receiver 0. The second half of its first word is the location of the ring from rank 1.
+    let locations = [0_u32, 1].map(u32::to_ne_bytes);
+    let word = u64::from_ne_bytes(*locations.as_flattened().first_chunk().unwrap());
+    job.word(control_words.end - 2 * LINE).store(word, Ordering::Relaxed);
     let outcomes = job.run(
         |m| match m.rank {
             0 => m.try_isend(1, 1, vec![7u8; 100_000])?.wait(m).map(drop),
