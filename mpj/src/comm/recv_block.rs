@@ -21,7 +21,7 @@ const CALL: &str = "recv_block";
 impl Intracomm {
     /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if:
     /// * it was sent by ownership ([`isend`](Self::isend), [`issend`](Self::issend)), and by rendezvous, like every
-    ///   message above the eager limit;
+    ///   message above the eager limit, and every pool block of 16 KiB or more;
     /// * it is contiguous in one shared block of the sender's [`World::pool`](crate::World::pool), or anywhere if both
     ///   ranks are threads of one process; and
     /// * `smdev` or `shmdev` connects the ranks, and the path is not [`DataPath::Buffered`].
