@@ -214,7 +214,8 @@ impl<S: Storage> State<S> {
     #[inline]
     pub(super) fn claim_teardown(&mut self) -> bool {
         self.pool_dropped && !self.teardown_claimed && {
-            self.teardown_claimed = self.alloc_counters().live_blocks() == 0;
+            let AllocCounters { allocs, frees, .. } = self.alloc_counters();
+            self.teardown_claimed = allocs == frees;
             self.teardown_claimed
         }
     }

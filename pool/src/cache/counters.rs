@@ -20,11 +20,13 @@ impl AllocCounters {
         self.hits += other.hits;
     }
 
+    /// Can be too low, if a block was freed by a thread whose counts were read after those of the allocating thread.
     pub(crate) fn live_blocks(&self) -> u64 {
-        self.allocs.wrapping_sub(self.frees)
+        self.allocs.saturating_sub(self.frees)
     }
 
+    /// As [`live_blocks`](Self::live_blocks), in bytes.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.granted_bytes.wrapping_sub(self.freed_bytes)
+        self.granted_bytes.saturating_sub(self.freed_bytes)
     }
 }
