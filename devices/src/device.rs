@@ -260,6 +260,11 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns whether [`export`](Self::export) accepts memory of a pool, as long as not too much is exported.
+    fn can_export(&self, _memory: &MemoryDesc) -> bool {
+        false
+    }
+
     /// Exports memory of [exportable storage](Self::exportable_storage) to a peer, which may [view](Endpoint::view) it
     /// in place, or [get](Endpoint::get) from it. Returns `None` if the memory is not in such storage, or if too much
     /// is exported.

@@ -32,7 +32,7 @@ pub const EAGER_CREDIT: Number = Number {
     help: "bytes of eager messages that one sender may have outstanding at a receiver; the same for all ranks",
 };
 
-/// The most eager credit that a receiver grants all senders together, except that each gets at least 64 KiB. It has no
+/// The most eager credit that a receiver grants all senders together, except that each gets at least 128 KiB. It has no
 /// effect if only [`EAGER_CREDIT`] is set: then every sender gets that from the start.
 pub const EAGER_CREDIT_TOTAL: Number = Number {
     name: "EAGER_CREDIT_TOTAL",
@@ -41,7 +41,8 @@ pub const EAGER_CREDIT_TOTAL: Number = Number {
     help: "bytes of eager messages that all senders may have outstanding at a receiver; the same for all ranks",
 };
 
-const MIN_CREDIT: u64 = 1 << 16;
+/// More than any device needs for one message of its eager limit.
+const MIN_CREDIT: u64 = 128 << 10;
 
 /// The eager credit of this rank's peers.
 #[derive(Debug)]

@@ -106,7 +106,7 @@ impl Engine {
             && out.queued_frames.is_empty()
             && out.is_bound(channel)
             && source.path().is_none_or(|path| path == DataPath::Auto)
-            && !exports(&out.caps, source);
+            && !is_exportable_block(&out.caps, source);
         if !may || channel.has_exits() || channel.broken().is_some() {
             return None;
         }
@@ -177,7 +177,7 @@ impl Engine {
         let started = if message.bytes > out.caps.eager_limit
             || out.send_credit < cost
             || self.forces_rendezvous(peer, &source)
-            || exports(&out.caps, &source)
+            || self.exports(peer, &out, &source)
         {
             if out.wireup != Wireup::Connected {
                 return self.defer_send(channel, peer, out, message, source, mode);
@@ -327,6 +327,14 @@ impl Engine {
             .is_some_and(|(device, memory)| can_move(device, device.caps().get, &memory, DataPath::ZeroCopy))
     }
 
+    /// Returns whether a body within the eager limit is exported.
+    fn exports(&self, peer: &Peer, out: &Outbox, source: &Source) -> bool {
+        is_exportable_block(&out.caps, source)
+            // Such a source is a bounce buffer.
+            && source.path().unwrap_or(self.path) != DataPath::Buffered
+            && self.device_of(peer).zip(source.memory()).is_some_and(|(device, memory)| device.can_export(&memory))
+    }
+
     /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers it for
     /// a get by the receiver, if [`can_move`] allows that. Returns the registration, and the key for the RTS.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
@@ -359,7 +367,7 @@ impl Engine {
         let is_eager = message.bytes <= out.caps.eager_limit
             && out.send_credit >= cost
             && !self.forces_rendezvous(peer, &source)
-            && !exports(&out.caps, &source);
+            && !self.exports(peer, out, &source);
         if (!is_eager || mode == Mode::Synchronous)
             && let Err(fault) = expect_reply(peer, out)
         {
@@ -481,9 +489,9 @@ fn head(kind: FrameKind, channel: &Channel, message: &Envelope) -> Head {
     head
 }
 
-/// Returns whether a body within the eager limit is exported.
+/// Returns whether a message is in a pool block that it owns, and long enough to be exported.
 #[inline]
-fn exports(caps: &Caps, source: &Source) -> bool {
+fn is_exportable_block(caps: &Caps, source: &Source) -> bool {
     source.region().is_some()
         && source.keep_alive().is_some()
         && caps.exports_from.is_some_and(|from| source.bytes() >= from)

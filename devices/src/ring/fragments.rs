@@ -40,8 +40,9 @@ const RESERVE: u32 = 8;
 /// # Invariants
 /// 1. `base` points to [`bytes`](Self::bytes) bytes that live as long as `_owner`.
 /// 2. The sender writes bytes of a fragment only between its allocation and the cell that announces these bytes. From
-///    then on the receiver reads them, until it has counted the fragment as returned (release). The sender reads that
-///    count (acquire), or knows that the receiver has stopped reading, before it allocates the fragment again.
+///    then on only the receiver reads and writes them (`claim`), until it has counted the fragment as returned
+///    (release). The sender reads that count (acquire), or knows that the receiver has stopped, before it allocates the
+///    fragment again.
 pub(crate) struct FragmentMemory {
     base: NonNull<u8>,
     count: u32,
@@ -49,7 +50,7 @@ pub(crate) struct FragmentMemory {
     _owner: Owner,
 }
 
-// SAFETY: invariant 2 gives each byte one writer or one reader at a time, handed over with release and acquire.
+// SAFETY: invariant 2 gives each byte one user at a time, handed over with release and acquire.
 unsafe impl Send for FragmentMemory {}
 // SAFETY: as above.
 unsafe impl Sync for FragmentMemory {}

@@ -82,10 +82,7 @@ impl BlockExports {
 
     /// Exports memory. Returns `None` if it is not contiguous memory of the pool, or if all slots are in use.
     pub(super) fn export(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
-        self.space.as_ref()?;
-        let (run, len) = (memory.contiguous()?, memory.bytes());
-        let offset = run.addr().checked_sub(self.segment.in_pool(self.index, 0, 0)?.addr().get())?;
-        self.segment.in_pool(self.index, offset, len)?;
+        let (offset, len) = (self.offset_of(memory)?, memory.bytes());
         let returned =
             if ORPHAN_COUNT.load(Ordering::Relaxed) > 0 { self.reclaim_orphans() } else { Vec::new() };
         let number = self.numbers.alloc()?;
@@ -103,6 +100,14 @@ impl BlockExports {
             },
             0,
         ))
+    }
+
+    /// Returns the offset of memory in the pool; `None` if it is not contiguous memory of the pool.
+    pub(super) fn offset_of(&self, memory: &MemoryDesc) -> Option<usize> {
+        self.space.as_ref()?;
+        let pool = self.segment.in_pool(self.index, 0, 0)?;
+        let offset = memory.contiguous()?.addr().checked_sub(pool.addr().get())?;
+        self.segment.in_pool(self.index, offset, memory.bytes()).map(|_| offset)
     }
 
     fn block_state(&self, number: u64) -> Option<BlockState<'_>> {

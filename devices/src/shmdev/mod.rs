@@ -173,7 +173,7 @@ impl Drop for ShmDevice {
     }
 }
 
-// SAFETY: `PeerBlocks` copies all bytes or returns an error, and acquires a block before it reads. A block that is viewed or copied from is kept until
+// SAFETY: `PeerBlocks` acquires a block before it is read. A viewed block is kept until
 // the receiver returns it or its process has exited.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
@@ -230,6 +230,10 @@ unsafe impl Device for ShmDevice {
         exports
             .has_pool()
             .then(|| -> MakeStorage { Box::new(move |len| Ok(Box::new(exports.storage(len)?))) })
+    }
+
+    fn can_export(&self, memory: &MemoryDesc) -> bool {
+        self.exports.offset_of(memory).is_some()
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is kept")]

@@ -198,6 +198,10 @@ unsafe impl Device for SmDevice {
         })
     }
 
+    fn can_export(&self, memory: &MemoryDesc) -> bool {
+        memory.contiguous().is_some()
+    }
+
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         // SAFETY: the caller's promise.

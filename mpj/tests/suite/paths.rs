@@ -45,6 +45,22 @@ fn received_data_do_not_depend_on_the_path(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
+/// Each rank sends before it receives, which works only if the messages are sent eagerly.
+#[mpj::test(ranks = 2)]
+fn buffered_and_default_sends_up_to_the_eager_limit_do_not_wait(world: World) -> mpj::Result<()> {
+    let other = 1 - world.rank();
+    for path in [DataPath::Auto, DataPath::Buffered] {
+        for len in [16 << 10, 20_000, 60_000] {
+            world.barrier()?;
+            let mut theirs = vec![0u8; len];
+            world.with_path(path).send(&vec![world.rank() as u8; len], other, 0)?;
+            world.recv(&mut theirs, other, 0)?;
+            assert_eq!(theirs, vec![other as u8; len], "{path:?}");
+        }
+    }
+    Ok(())
+}
+
 #[mpj::test(ranks = 2)]
 fn sender_and_receiver_layouts_may_differ(world: World) -> mpj::Result<()> {
     const ROWS: usize = 300;

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use mpj::buffer::Buffer;
 use mpj::pool::Pool;
 use mpj::{Error, World};
 
@@ -19,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("block_of_killed_receiver_is_returned", block_of_killed_receiver_is_returned),
     ("block_of_exited_receiver_is_returned", block_of_exited_receiver_is_returned),
     ("block_stays_readable_after_its_receiver_failed", block_stays_readable_after_its_receiver_failed),
+    ("block_that_no_rank_can_view_is_sent_eagerly", block_that_no_rank_can_view_is_sent_eagerly),
 ];
 
 fn messages_are_read_in_place() {
@@ -83,6 +85,27 @@ fn block_of_exited_receiver_is_returned() {
 fn block_stays_readable_after_its_receiver_failed() {
     let ended = run("-n 4 --ranks-per-process 2 --devices shmdev --on-failure=continue", "recv-block-failed");
     assert!(ended.out.iter().any(|line| line == "the block is unchanged"), "{ended:#?}");
+}
+
+fn block_that_no_rank_can_view_is_sent_eagerly() {
+    for path in ["auto", "buffered"] {
+        let ended = run(&format!("-n 2 --devices shmdev --data-path {path}"), "recv-block-elsewhere");
+        assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{path}: {ended:#?}");
+    }
+}
+
+/// Both ranks send blocks of the global pool, which is not shared, before they receive.
+pub(crate) fn run_elsewhere(world: &World) -> Result<(), Error> {
+    let other = 1 - world.rank();
+    for len in [4000, 8000] {
+        let mut message = Buffer::with_capacity(8 * len + 100).map_err(|error| error.to_string()).unwrap();
+        message.write(&vec![world.rank() as u64; len]).unwrap();
+        world.isend(message.commit(), other, 1)?.wait()?;
+        let mut received =
+            world.recv_block(other, 1)?.0.try_into_buffer().map_err(|error| error.to_string()).unwrap();
+        assert_eq!(received.view::<u64>().unwrap(), vec![other as u64; len]);
+    }
+    Ok(())
 }
 
 pub(crate) fn run_ring(world: &World) -> Result<(), Error> {
