@@ -133,7 +133,7 @@ fn pingpong_threads_measures_one_thread_first_and_last() {
 }
 
 #[test]
-fn paths_draws_a_panel_per_shape_and_names_the_best_path() {
+fn paths_draws_a_panel_with_a_finding_per_shape_and_state() {
     let (lines, svg) = drawn("paths.svg", &["paths", "0.05", "4096"]);
     // Three paths and memcpy for each shape and state, and the sends by ownership of contiguous data.
     let document = check(&svg);
@@ -151,6 +151,9 @@ fn paths_draws_a_panel_per_shape_and_names_the_best_path() {
     ] {
         assert!(text.contains(part), "no '{part}' in {text}");
     }
+    let is_finding = |text: &str| text.contains(" is faster at ") || text.contains(": no clear difference");
+    let is_finding = |node: &roxmltree::Node<'_, '_>| node.is_text() && node.text().is_some_and(is_finding);
+    assert!(document.descendants().filter(is_finding).count() >= 8, "{text}");
     let of = |kind: &str| lines.iter().filter(|line| line.starts_with(kind)).count();
     assert_eq!(
         (of("MEMCPY,"), of("PATH,"), lines.len()),
@@ -217,11 +220,17 @@ fn ddt_draws_a_row_per_pattern() {
 #[test]
 fn serde_draws_a_row_per_codec() {
     let (lines, svg) = drawn("serde.svg", &["serde", "--csv", "--time-ms", "0.05", "--rounds", "1"]);
-    check(&svg);
-    assert!(
-        lines.iter().all(|line| line.starts_with("SERDE,") && line.split(',').count() == 10),
-        "{lines:?}"
-    );
+    let document = check(&svg);
+    let texts = document.descendants().filter_map(|node| node.text());
+    let names: Vec<String> = texts.map(|text| text.replace(',', "")).collect();
+    assert!(!lines.is_empty());
+    for line in &lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert!(
+            fields.len() == 10 && fields[0] == "SERDE" && names.iter().any(|name| name == fields[2]),
+            "{line}"
+        );
+    }
 }
 
 #[test]

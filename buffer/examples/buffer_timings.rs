@@ -13,7 +13,7 @@ use mpj_buffer::{
 
 type Writing = Buffer<DefaultBlock>;
 
-/// Returns the nanoseconds per call of both sides. `bytes`, the length of a call, determines the number of calls.
+/// Returns the nanoseconds per call of both sides. `bytes` is the work of a call and determines the number of calls.
 fn time_both(bytes: usize, mut ours: impl FnMut(), mut plain: impl FnMut()) -> (f64, f64) {
     let calls = (1_000_000 / (bytes / 16 + 20)).max(3);
     let time = |call: &mut dyn FnMut()| {
@@ -91,7 +91,7 @@ fn time_small_messages() {
 /// Offset of the elements of the first section. The plain copy goes there too, so that both have the same alignment.
 const FIRST: usize = MESSAGE_HEADER_LEN + SECTION_HEADER_LEN;
 
-/// Measures `write` alone, against copies of the same number to the same offsets.
+/// Measures `write`: 4 to 64 writes share a `commit` and a `clear`. The plain copies go to the same offsets.
 fn time_writes(src: &[f64]) {
     let bytes = size_of_val(src);
     let times = ((1 << 18) / bytes).clamp(4, 64);

@@ -74,8 +74,7 @@ conformance!(niodev);
 conformance!(ibvdev);
 conformance!(late);
 
-/// Cases that move so much data that they take minutes on an emulated network with a window of four frames. Other cases
-/// also wait for free frames.
+/// Cases that take minutes on an emulated network with a window of four frames. The others wait for frames, too.
 const LARGE_VOLUMES: &[&str] = &[
     "long_strided_messages_arrive",
     "chains_of_every_size_arrive",
@@ -114,7 +113,7 @@ const EAGER: &[&str] = &[
     "completed_sends_have_left",
 ];
 
-/// Cases that limit the memory for unexpected messages. Buffered messages also take memory at the sender.
+/// The case whose sends exceed the credit. On the buffered path they wait in pool blocks, which it does not expect.
 const UNEXPECTED_MEMORY: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
 
 /// Runs each case on its first job size with the given data path, except the cases that assume another path.

@@ -43,6 +43,7 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
         let count = input.below(12);
         let choice = input.below(44) as u8;
         match choice % 22 + 1 {
+            // 19 to 22: a section of objects (kind 32); 19 permits the invalid codec 0.
             kind @ 19.. => {
                 let (codec, schema) = (input.below(5) as u8, input.below(20) as u8);
                 objects += count;
@@ -81,12 +82,12 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
         put(&mut len, (bytes.len() - at - 16) as u64, 8);
         bytes[at + 8..at + 16].copy_from_slice(&len);
     }
-    let total = |bytes: &mut Vec<u8>| {
+    let set_total_len = |bytes: &mut Vec<u8>| {
         let mut len = Vec::new();
         put(&mut len, bytes.len() as u64, 8);
         bytes[8..16].copy_from_slice(&len);
     };
-    total(&mut bytes);
+    set_total_len(&mut bytes);
     for _ in 0..input.below(4) {
         match input.below(6) {
             0 => {
@@ -104,11 +105,11 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
             }
             4 => {
                 bytes.truncate(16 + input.u16() as usize % bytes.len());
-                total(&mut bytes);
+                set_total_len(&mut bytes);
             }
             _ => {
                 bytes.extend(input.bytes(20));
-                total(&mut bytes);
+                set_total_len(&mut bytes);
             }
         }
     }
@@ -122,7 +123,7 @@ fn pad(bytes: &mut Vec<u8>, unit: usize) {
     bytes.resize(bytes.len().next_multiple_of(unit), 0);
 }
 
-/// Reads a message with every method that reads, and compares its sections with the parsed ones.
+/// Compares the sections with the parsed ones, and reads each; a read past the end of a section must fail.
 fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     let big = |order| order == ByteOrder::Big;
     let listed = |s: mpj_buffer::Section| (s.kind as u8, s.codec, s.schema, big(s.byte_order), s.count);

@@ -9,10 +9,10 @@ pub struct AllocError {
     /// The bytes requested.
     pub requested: usize,
     /// The largest request that this pool accepts.
-    pub limit: usize,
+    pub max_request: usize,
     /// The bytes granted in live blocks when the request failed.
     pub live_bytes: usize,
-    /// The reason of the failure.
+    /// The reason for the failure.
     pub kind: AllocErrorKind,
 }
 
@@ -22,7 +22,7 @@ pub struct AllocError {
 pub enum AllocErrorKind {
     /// The request exceeds the maximum of the pool.
     TooLarge,
-    /// No free memory suits the request, and the limit does not allow a new region. The request can succeed when other
+    /// No free memory suits the request, and a new region would exceed `capacity`. The request can succeed when other
     /// blocks are freed.
     Full {
         /// The limit of the pool's memory in bytes.
@@ -34,17 +34,22 @@ pub enum AllocErrorKind {
 
 impl AllocError {
     /// Creates an error, for implementations of [`Pool`](crate::Pool).
-    pub const fn new(requested: usize, limit: usize, live_bytes: usize, kind: AllocErrorKind) -> AllocError {
-        AllocError { requested, limit, live_bytes, kind }
+    pub const fn new(
+        requested: usize,
+        max_request: usize,
+        live_bytes: usize,
+        kind: AllocErrorKind,
+    ) -> AllocError {
+        AllocError { requested, max_request, live_bytes, kind }
     }
 }
 
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AllocError { requested, limit, live_bytes, .. } = *self;
+        let AllocError { requested, max_request, live_bytes, .. } = *self;
         match self.kind {
             AllocErrorKind::TooLarge => {
-                write!(f, "cannot allocate {requested} bytes: the maximum is {limit}")
+                write!(f, "cannot allocate {requested} bytes: the maximum is {max_request}")
             }
             AllocErrorKind::Full { capacity } => {
                 write!(f, "cannot allocate {requested} bytes: {live_bytes} of {capacity} bytes are in use")

@@ -79,7 +79,7 @@ pub const NIO_EAGER_LIMIT: Number = Number {
     help: "bytes up to which niodev sends eagerly; longer messages use rendezvous",
 };
 
-/// The longest fragment of a rendezvous message on niodev, in bytes. A value below [`NIO_EAGER_LIMIT`] has no effect.
+/// The longest fragment of a rendezvous message on niodev, in bytes. A value below [`NIO_EAGER_LIMIT`] counts as that.
 pub const NIO_MAX_SEND_SIZE: Number = Number {
     name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,

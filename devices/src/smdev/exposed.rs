@@ -71,8 +71,8 @@ impl SmExposedTable {
     /// Exposes memory; returns its number, which is never used again.
     ///
     /// # Safety
-    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned. If there is a `keep`, they
-    /// stay so for as long as a copy of `keep` exists.
+    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned, or [`quiesce`](Self::quiesce)
+    /// has returned `Done` or called `then`. If there is a `keep`, they stay so for as long as a copy of it exists.
     pub(super) unsafe fn expose(&self, memory: MemoryDesc, keep: Option<KeepAlive>) -> u64 {
         let mut table = lock(&self.table);
         table.last += 1;
@@ -183,7 +183,7 @@ impl SmExposedTable {
     }
 }
 
-/// Copies from one layout to the other without a buffer in between.
+/// Copies from one layout to the other without a buffer in between, or returns `Unsupported`.
 ///
 /// # Safety
 /// `from` is readable and does not change; `to` is writable and nobody else uses it; both have the same length.
@@ -198,6 +198,7 @@ unsafe fn copy(from: MemoryPart<'_>, to: MemoryPart<'_>) -> Result<(), PostError
         unsafe { copy_chain(chain.range(from.at, to.len), to) };
         return Ok(());
     }
+    // `transpack` takes one range of packed bytes for both sides.
     if from.at != to.at {
         return Err(PostError::Unsupported);
     }

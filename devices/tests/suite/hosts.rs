@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn any_runs_are_accepted_or_refused(
+    fn accepted_runs_map_each_rank_to_its_host_and_back(
         raw in prop::collection::vec((0u32..4, prop_oneof![0u32..3, any::<u32>()]), 0..6),
         rank: u32,
     ) {

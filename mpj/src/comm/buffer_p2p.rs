@@ -48,7 +48,7 @@ impl Intracomm {
         if source == Source::Null {
             return empty_buffer(comm, mpj_pool::global());
         }
-        recv_any(comm, CALL, source.number(), tag.into().number())
+        probe_and_receive(comm, CALL, source.number(), tag.into().number())
     }
 
     /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
@@ -120,7 +120,8 @@ fn empty_buffer<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block,
     Ok((buffer.commit(), Status::empty()))
 }
 
-pub(super) fn recv_any(
+/// Receives the next matching message: in its own block if it arrived in one, otherwise in one of the global pool.
+pub(super) fn probe_and_receive(
     comm: &raw::Comm,
     call: &'static str,
     source: i32,
@@ -136,7 +137,7 @@ pub(super) fn recv_any(
     }
 }
 
-/// As [`recv_any`], for an extracted message.
+/// As [`probe_and_receive`], for an extracted message.
 fn receive(
     comm: &raw::Comm,
     call: &'static str,
@@ -212,7 +213,7 @@ pub(super) unsafe fn parse<B: ReadBlock>(
     let buffer = unsafe { Buffer::from_read_block(block, bytes) };
     buffer.map_err(|invalid| {
         let why = format!(
-            "message of rank {source} ({bytes} bytes) is not a valid mpj::buffer message: {}",
+            "message from rank {source} ({bytes} bytes) is not a valid mpj::buffer message: {}",
             invalid.error
         );
         Error::new(ErrorClass::Buffer, call, why)

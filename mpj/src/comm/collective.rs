@@ -30,9 +30,9 @@ impl Intracomm {
     /// # Errors
     /// * As [`barrier`](Self::barrier); the root is out of range, or the [buffer](raw::BufError) is invalid. After a
     ///   failed collective, use a communicator that was created before the failure.
-    /// * [`ErrorClass::Count`](crate::ErrorClass::Count), [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) or
-    ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one
-    ///   expects, or an invalid value. The error names that rank. The buffer may be filled in part.
+    /// * [`ErrorClass::Count`](crate::ErrorClass::Count) if another rank sent less than this one expects,
+    ///   [`Truncate`](crate::ErrorClass::Truncate) if it sent more, [`Type`](crate::ErrorClass::Type) if it sent
+    ///   another type or an invalid value. The error names that rank. The buffer may be filled in part.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
         unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
@@ -145,8 +145,8 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send, &recv, BlockLayout::EvenSplit, number(root)) }
     }
 
-    /// Gathers buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element
-    /// `displacements[r]` of `recv` on (MPI_Gatherv). `recv`, `counts` and `displacements` are used only at the root.
+    /// Gathers buffers of different lengths at `root` (MPI_Gatherv): the `counts[r]` elements of rank `r` are stored in
+    /// `recv` from index `displacements[r]` on. `recv`, `counts` and `displacements` are used only at the root.
     ///
     /// # Errors
     /// As [`gather`](Self::gather); `Count` if a block is outside `recv`; [`ErrorClass::Arg`](crate::ErrorClass::Arg)
@@ -183,7 +183,7 @@ impl Intracomm {
     /// Scatters parts of different lengths of the buffer of `root` (MPI_Scatterv); see [`gatherv`](Self::gatherv).
     ///
     /// # Errors
-    /// As [`gatherv`](Self::gatherv), except that the parts may overlap.
+    /// As [`gatherv`](Self::gatherv), with `send` in place of `recv`. The parts may overlap.
     pub fn scatterv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -245,7 +245,7 @@ impl Intracomm {
     /// [`gatherv`](Self::gatherv).
     ///
     /// # Errors
-    /// As [`gatherv`](Self::gatherv).
+    /// As [`gatherv`](Self::gatherv), for both buffers. Parts of `send` may overlap.
     pub fn alltoallv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,

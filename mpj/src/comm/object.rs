@@ -65,8 +65,12 @@ impl Intracomm {
         tag: impl Into<Tag>,
     ) -> Result<(T, Status)> {
         const CALL: &str = "recv_object";
-        let (mut message, status) =
-            buffer_p2p::recv_any(self.as_raw(), CALL, source.into_source().number(), tag.into().number())?;
+        let (mut message, status) = buffer_p2p::probe_and_receive(
+            self.as_raw(),
+            CALL,
+            source.into_source().number(),
+            tag.into().number(),
+        )?;
         Ok((message.read_object().map_err(|e| decode_error::<T>(CALL, status.source_rank(), &e))?, status))
     }
 

@@ -26,7 +26,8 @@ const COLUMNS: [(&str, &str); 6] = [
     ("rendezvous", "longer messages, whose bodies are transferred after the receive has matched"),
     (
         "zero copy",
-        "pieces transferred by a device between the memories of two ranks, at the rank that requested it",
+        "bodies or pieces that a device transfers between the memories of two ranks, or that are read in place; counted at the \
+         rank that requested this",
     ),
     ("registered", "memory registered with a device"),
     ("copied", "copies made by this rank, or by the kernel for it"),

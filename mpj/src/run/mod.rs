@@ -59,7 +59,7 @@ impl Launch {
 /// after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
-/// After `--timeout` and on Ctrl-C, `mpjrun` prints which rank waits for what. Without it, this function does so:
+/// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without it, this function does so:
 ///
 /// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
 ///   exit code is 124. If ranks still run two seconds later, the process exits.
@@ -96,7 +96,7 @@ type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
 /// fn rank(world: mpj::World) -> Result<(), mpj::BoxError> {
 ///     let mut sum = [0usize];
 ///     world.allreduce(&[world.rank()], &mut sum, mpj::Op::Sum)?;
-///     std::fs::write(format!("sum-{}", world.rank()), sum[0].to_string())?; // another error: BoxError holds any
+///     std::fs::write(format!("sum-{}", world.rank()), sum[0].to_string())?; // BoxError holds any type of error
 ///     Ok(())
 /// }
 /// ```
@@ -166,7 +166,7 @@ where
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]
+#[expect(clippy::print_stderr, reason = "printed for the user of a program; its code gets errors as values")]
 pub(crate) fn print_error(message: &dyn fmt::Display) {
     eprintln!("mpj: {message}");
 }

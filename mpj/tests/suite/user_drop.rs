@@ -84,7 +84,7 @@ fn panic_in_drop_does_not_affect_other_messages(world: mpj::World) -> mpj::Resul
     Ok(())
 }
 
-static COLLECTIVE: AtomicU32 = AtomicU32::new(0);
+static COLLECTIVE_DROPS: AtomicU32 = AtomicU32::new(0);
 
 struct PanicsInCollective([u64; 1]);
 
@@ -98,13 +98,13 @@ unsafe impl SendBuf for PanicsInCollective {
 
 impl Drop for PanicsInCollective {
     fn drop(&mut self) {
-        COLLECTIVE.fetch_add(1, Ordering::Relaxed);
+        COLLECTIVE_DROPS.fetch_add(1, Ordering::Relaxed);
         panic!("a drop that panics, as it should here");
     }
 }
 
 #[mpj::test(ranks = 2, timeout = "30s")]
-fn detached_collective_may_drop_the_last_reference(world: mpj::World) -> mpj::Result<()> {
+fn panic_in_drop_of_a_detached_collective_does_not_fail_other_calls(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         let mine = PanicsInCollective([1]);
         drop(world.iallreduce(mine, [0u64], mpj::Op::Sum)?);
@@ -117,7 +117,7 @@ fn detached_collective_may_drop_the_last_reference(world: mpj::World) -> mpj::Re
         world.send(&[0u8], 0, 2)?;
     }
     world.barrier()?;
-    assert_eq!(COLLECTIVE.load(Ordering::Relaxed), 1);
+    assert_eq!(COLLECTIVE_DROPS.load(Ordering::Relaxed), 1);
     Ok(())
 }
 
@@ -171,7 +171,7 @@ fn panic_payload_may_panic_when_dropped(world: mpj::World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// An error that panics when it is formatted or, unless `when_formatted`, when it is dropped.
+/// An error that panics on purpose: when it is formatted if `when_formatted`, otherwise when it is dropped.
 struct Odd {
     when_formatted: bool,
 }
@@ -191,15 +191,15 @@ impl Drop for Odd {
     }
 }
 
-static LAST: AtomicU32 = AtomicU32::new(0);
+static PAYLOAD_DROPS: AtomicU32 = AtomicU32::new(0);
 
 #[test]
-fn rank_with_panicking_drop_is_reported_as_exited() {
+fn rank_whose_error_or_payload_panics_is_reported_as_panicked() {
     for way in 0..3 {
         let outcome = crate::common::alive(|| {
             mpj::threads(3, |world| {
                 match (world.rank(), way) {
-                    (1, 0) => std::panic::panic_any(Bomb(&LAST)),
+                    (1, 0) => std::panic::panic_any(Bomb(&PAYLOAD_DROPS)),
                     (1, _) => return Err(Odd { when_formatted: way == 1 }),
                     _ => (),
                 }
@@ -215,5 +215,5 @@ fn rank_with_panicking_drop_is_reported_as_exited() {
         let error = outcome.expect_err("rank 1 has failed");
         assert!(error.rank() == 1 && error.is_panic(), "{way}: {error}");
     }
-    assert_eq!(LAST.load(Ordering::Relaxed), 1);
+    assert_eq!(PAYLOAD_DROPS.load(Ordering::Relaxed), 1);
 }

@@ -10,9 +10,9 @@ use crate::{AllocError, AllocErrorKind, Pool, PoolStats, RawBuffer, RegionKey, S
 ///
 /// ```
 /// use mpj_pool::{Heap, Pool, Unpooled};
-/// let none = Unpooled::new(usize::MAX, Heap::create);
-/// drop(none.alloc(100)?);
-/// assert_eq!(none.stats().regions, 0);
+/// let pool = Unpooled::new(usize::MAX, Heap::create);
+/// drop(pool.alloc(100)?);
+/// assert_eq!(pool.stats().regions, 0);
 /// # Ok::<(), mpj_pool::AllocError>(())
 /// ```
 pub struct Unpooled<S: Storage> {
@@ -22,7 +22,7 @@ pub struct Unpooled<S: Storage> {
     pending: Mutex<u64>,
 }
 
-/// Bytes that count against the limit while a storage is being created, even if that panics.
+/// Bytes that count against the limit while a storage is being created. The drop, also in a panic, releases them.
 struct Pending<'a> {
     all: &'a Mutex<u64>,
     size: u64,
@@ -136,8 +136,7 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
     }
 }
 
-// SAFETY: all by the contract of Storage, of which the value owns a whole one; 4: the region is in an `Arc`, which does
-// not move its content.
+// SAFETY: 1 to 3: the contract of `Storage`; the block owns a whole one. 4: the `Arc` does not move the region.
 unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.storage.base()

@@ -152,7 +152,7 @@ pub(crate) enum RankProgram {
 pub(crate) struct PoolsArgs {
     /// Tests to run [default: all]
     #[arg(value_enum)]
-    pub(crate) tests: Vec<perf::pools::Test>,
+    pub(crate) tests: Vec<perf::pools::AllocPattern>,
     /// Prints comma-separated lines instead of tables
     #[arg(long)]
     pub(crate) csv: bool,

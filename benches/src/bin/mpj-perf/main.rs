@@ -66,7 +66,7 @@ impl RankProgram {
 
 impl PoolsArgs {
     fn options(self) -> perf::pools::PoolOptions {
-        let all = perf::pools::Test::value_variants();
+        let all = perf::pools::AllocPattern::value_variants();
         let PoolsArgs { tests, ms, rounds, csv, draw, .. } = self;
         let tests = if tests.is_empty() { all.to_vec() } else { tests };
         perf::pools::PoolOptions { tests, ms, rounds: rounds.into(), csv, svg: draw.svg }
@@ -147,7 +147,9 @@ fn main() -> ExitCode {
 /// Returns why a program cannot draw its picture, if it cannot. Called before the long measurement.
 fn svg_error(program: &Program, path: &Path) -> Option<String> {
     match program {
-        Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {
+        Program::Pools(args)
+            if !args.tests.is_empty() && !args.tests.contains(&perf::pools::AllocPattern::One) =>
+        {
             return Some("--svg draws the test \"one\": add it, or omit --svg".to_owned());
         }
         _ => {}

@@ -37,8 +37,8 @@ use libtest_mimic::{Arguments, Trial};
 
 type Test = (&'static str, fn());
 
-/// The number of tests that run at a time by default: most ranks of these tests wait and do not compute.
-const JOBS: usize = 4;
+/// The default number of concurrent tests, also on hosts with fewer cores, because most ranks of these tests wait.
+const CONCURRENT_TESTS: usize = 4;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -72,6 +72,6 @@ fn main() -> ExitCode {
         })
     });
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(JOBS);
+    arguments.test_threads.get_or_insert(CONCURRENT_TESTS);
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

@@ -11,8 +11,8 @@ use mpj::boot::wire::{
 };
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 
-/// The number of failure reports that each of two ranks sends.
-pub(crate) const REPORTS: usize = 50_000;
+/// The number of failure reports that each of two ranks sends. `mpjrun` reads them in many parts.
+const REPORTS: usize = 50_000;
 
 /// The time for which `mpjrun` is stopped, so that the other ranks can fill their sockets.
 const FILL: Duration = Duration::from_millis(500);

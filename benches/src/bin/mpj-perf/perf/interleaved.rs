@@ -14,8 +14,8 @@ pub(super) struct Candidate<'a> {
     /// Makes this number of calls and returns their nanoseconds; `None` if it fails.
     pub(super) run: Box<dyn FnMut(usize) -> Option<u64> + 'a>,
     /// Every number of calls is a multiple of this.
-    pub(super) min_calls: usize,
-    /// How often `min_calls` calls are made before the first measurement.
+    pub(super) calls_unit: usize,
+    /// How often `calls_unit` calls are made before the first measurement.
     pub(super) warmup_runs: usize,
 }
 
@@ -25,7 +25,7 @@ impl Candidate<'_> {
     }
 
     fn calibrate(&mut self, slice_ns: f64) -> Option<usize> {
-        let mut calls = self.min_calls;
+        let mut calls = self.calls_unit;
         for _ in 0..self.warmup_runs {
             self.time(calls)?;
         }
@@ -35,7 +35,7 @@ impl Candidate<'_> {
             time = self.time(calls)?;
         }
         let wanted = (slice_ns / time * calls as f64) as usize;
-        Some(wanted.max(self.min_calls).next_multiple_of(self.min_calls))
+        Some(wanted.max(self.calls_unit).next_multiple_of(self.calls_unit))
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn run_interleaved(candidates: &mut [Candidate<'_>], effort: Effort) 
     let mut ns: Vec<Vec<f64>> = candidates.iter().map(|_| Vec::with_capacity(effort.rounds)).collect();
     for round in 0..effort.rounds {
         for turn in 0..candidates.len() {
-            // Rotate the order, so that a candidate does not always find the cache state of the same predecessor.
+            // Start with another candidate in each round, so that none is always the first.
             let at = (turn + round) % candidates.len();
             let Some(calls) = calls[at] else { continue };
             ns[at].extend(candidates[at].time(calls).map(|time| time / calls as f64));
@@ -76,7 +76,7 @@ mod tests {
     fn times_are_per_call_and_failed_candidates_have_none() {
         let candidate = |each: u64| Candidate {
             run: Box::new(move |calls| (each > 0).then_some(calls as u64 * each)),
-            min_calls: 3,
+            calls_unit: 3,
             warmup_runs: 1,
         };
         let mut candidates = [candidate(10), candidate(0), candidate(100_000)];

@@ -76,8 +76,8 @@ fn send(world: &Intracomm, values: &[u64]) -> Result<u64, Error> {
     Ok(0)
 }
 
-/// Calls `receive` for each value with its source and tag.
-fn in_order<'a>(
+/// Calls `receive` for each value with its source and tag, in the order that `order` names.
+fn receive_each<'a>(
     values: &'a mut [u64],
     order: Order,
     mut receive: impl FnMut(&'a mut u64, Source, i32) -> Result<(), Error>,
@@ -95,7 +95,7 @@ fn in_order<'a>(
 fn time_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
     world.scope(|s| {
         let mut receiving = Vec::with_capacity(values.len());
-        in_order(values, order, |value, source, tag| {
+        receive_each(values, order, |value, source, tag| {
             receiving.push(s.irecv(value, source, tag)?);
             Ok(())
         })?;
@@ -114,6 +114,6 @@ fn time_unexpected(world: &Intracomm, values: &mut [u64], order: Order) -> Resul
     // The other messages have arrived before this one.
     world.recv(&mut 0u8, SENDER, SYNC_TAG)?;
     let start = now_ns();
-    in_order(values, order, |value, source, tag| world.recv(value, source, tag).map(drop))?;
+    receive_each(values, order, |value, source, tag| world.recv(value, source, tag).map(drop))?;
     Ok(now_ns() - start)
 }

@@ -238,7 +238,7 @@ fn measure_interleaved(
         candidates.iter().map(|_| Figures { rounds: Vec::new(), min: u64::MAX }).collect();
     for round in 0..ROUNDS {
         for turn in 0..candidates.len() {
-            // Rotate the order, so that a candidate does not always find the cache state of the same predecessor.
+            // Start with another candidate in each round, so that none is always the first.
             let at = (turn + round) % candidates.len();
             let mut times = candidates[at].1.times(world, iterations[at] as usize)?;
             figures[at].rounds.push(quantile(&mut times, 0.5).max(1.0));

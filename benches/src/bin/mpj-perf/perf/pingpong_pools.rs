@@ -185,7 +185,7 @@ fn measure_interleaved(
     let mut all = vec![Vec::new(); entries.len()];
     for round in 0..ROUNDS {
         for turn in 0..entries.len() {
-            // Rotate the order, so that a pool does not always find the cache state of the same predecessor.
+            // Start with another pool in each round, so that no pool is always the first.
             let at = (turn + round) % entries.len();
             all[at].append(&mut entries[at].contender.times(world, len, iterations[at])?);
         }

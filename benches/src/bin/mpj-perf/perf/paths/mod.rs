@@ -38,21 +38,22 @@ struct ShapeCurves {
 
 pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePath>) -> Result<(), Failure> {
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
-    let families = || Shape::value_variants().iter().flat_map(|shape| [(*shape, true), (*shape, false)]);
-    let report = Report::begin(world, families().count() * sizes().count())?;
+    let cases = || Shape::value_variants().iter().flat_map(|shape| [(*shape, true), (*shape, false)]);
+    let report = Report::begin(world, cases().count() * sizes().count())?;
     let copies = sizes().map(|bytes| memcpy(bytes, ms)).collect::<Result<Vec<_>, _>>()?;
     for point in &copies {
         report.line(format_args!("MEMCPY,{},{:.3},{:.1}", point.x, point.y, point.x / point.y))?;
     }
-    let mut found = Vec::new();
-    for (shape, fresh) in families() {
+    let mut all_curves = Vec::new();
+    for (shape, fresh) in cases() {
         let (paths, read_in_place) = Default::default();
-        let mut family = ShapeCurves { shape, fresh, paths, read_in_place, memcpy: copies.clone() };
+        let mut curves = ShapeCurves { shape, fresh, paths, read_in_place, memcpy: copies.clone() };
         for bytes in sizes() {
             let mut candidates = candidates(world, shape, bytes)?;
             let times = measure_interleaved(world, &mut candidates, fresh, ms)?;
-            let curves = family.paths.iter_mut().chain([&mut family.read_in_place]);
-            for ((candidate, Times { median, min, p99 }), curve) in candidates.iter().zip(times).zip(curves) {
+            let points = curves.paths.iter_mut().chain([&mut curves.read_in_place]);
+            for ((candidate, Times { median, min, p99 }), points) in candidates.iter().zip(times).zip(points)
+            {
                 let state = if fresh { "fresh" } else { "same" };
                 let (name, Point { x, y, .. }) = (candidate.name, median);
                 let rate = x / y;
@@ -60,17 +61,17 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
                     "PATH,{shape},{state},{bytes},{name},{y:.3},{min:.3},{p99:.3},{rate:.1}"
                 ))?;
                 report.note(y, min);
-                curve.push(median);
+                points.push(median);
             }
             report.step();
         }
-        found.push(family);
+        all_curves.push(curves);
     }
     let device = devices(world);
-    for family in &found {
-        report.line(format_args!("# {device}: {}", picture::sentence(family)))?;
+    for curves in &all_curves {
+        report.line(format_args!("# {device}: {}", picture::sentence(curves)))?;
     }
-    report.finish(world, svg, || picture::page(&found))
+    report.finish(world, svg, || picture::page(&all_curves))
 }
 
 /// Measures a copy of `bytes` bytes within one rank, for comparison with messages.
@@ -143,7 +144,7 @@ fn measure_interleaved(
     let mut all = vec![Vec::new(); candidates.len()];
     for round in 0..ROUNDS {
         for turn in 0..candidates.len() {
-            // Rotate the order, so that a path does not always find the cache state of the same predecessor.
+            // Start with another path in each round, so that no path is always the first.
             let at = (turn + round) % candidates.len();
             all[at].append(&mut times(&mut candidates[at], fresh, iterations[at])?);
         }

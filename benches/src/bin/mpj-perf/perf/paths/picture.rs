@@ -4,7 +4,7 @@ use super::super::plot::{Curve, CurveStyle, Lines, Meaning, Page, Panel, Point};
 use super::super::pools::size;
 use super::{PATHS, ShapeCurves};
 
-/// `auto` counts as good as the better path within this factor.
+/// `auto` counts as equal to the better path if its time is within this factor.
 const TOLERANCE: f64 = 1.05;
 
 const MIN_MEMCPY_BYTES: f64 = 4096.0;
@@ -57,36 +57,36 @@ fn finding([_, buffered, zero_copy]: &[Vec<Point>; PATHS.len()]) -> String {
     if parts.is_empty() { "zerocopy and buffered: no clear difference".to_owned() } else { parts.join("; ") }
 }
 
-fn name(family: &ShapeCurves) -> String {
-    let state = if family.fresh { "freshly written" } else { "unmodified" };
-    format!("{}, {state}", family.shape)
+fn name(curves: &ShapeCurves) -> String {
+    let state = if curves.fresh { "freshly written" } else { "unmodified" };
+    format!("{}, {state}", curves.shape)
 }
 
 /// Says which path is best for a shape, and whether the library chooses it.
-pub(super) fn sentence(family: &ShapeCurves) -> String {
-    let [auto, buffered, zero_copy] = &family.paths;
+pub(super) fn sentence(curves: &ShapeCurves) -> String {
+    let [auto, buffered, zero_copy] = &curves.paths;
     let best = buffered.iter().zip(zero_copy).map(|(a, b)| a.y.min(b.y));
     let auto = ratio(auto, best);
     let chosen = if auto <= TOLERANCE { "as good as the better one" } else { "slower than the better one" };
-    let in_place = faster(&family.read_in_place, &family.paths[0]);
+    let in_place = faster(&curves.read_in_place, &curves.paths[0]);
     let in_place = in_place.map_or_else(String::new, |at| format!("; lent is faster than auto at {at}"));
-    let (name, finding) = (name(family), finding(&family.paths));
-    format!("{name}: {finding}; auto is {chosen} ({auto:.2} × its time on the average){in_place}")
+    let (name, finding) = (name(curves), finding(&curves.paths));
+    format!("{name}: {finding}; auto is {chosen} ({auto:.2} × its time on average){in_place}")
 }
 
-pub(super) fn page(families: &[ShapeCurves]) -> Page {
-    let panel = |family: &ShapeCurves| {
-        let copies = family.memcpy.iter().filter(|copy| copy.x >= MIN_MEMCPY_BYTES).copied().collect();
-        let curves = family.paths.iter().chain([&family.read_in_place]).cloned().chain([copies]);
-        let named = MEANINGS.iter().zip(styles()).zip(curves).filter(|(_, points)| !points.is_empty());
+pub(super) fn page(all_curves: &[ShapeCurves]) -> Page {
+    let panel = |curves: &ShapeCurves| {
+        let copies = curves.memcpy.iter().filter(|copy| copy.x >= MIN_MEMCPY_BYTES).copied().collect();
+        let points = curves.paths.iter().chain([&curves.read_in_place]).cloned().chain([copies]);
+        let named = MEANINGS.iter().zip(styles()).zip(points).filter(|(_, points)| !points.is_empty());
         let curve = |(((name, _), style), points): ((&(&str, _), _), _)| Curve {
             label: (*name).to_owned(),
             style,
             points,
         };
         Panel::Lines(Lines {
-            title: name(family),
-            finding: finding(&family.paths),
+            title: name(curves),
+            finding: finding(&curves.paths),
             x: "size of the message",
             y: "time, µs",
             curves: named.map(curve).collect(),
@@ -96,7 +96,7 @@ pub(super) fn page(families: &[ShapeCurves]) -> Page {
     let meaning = |((name, what), style)| Meaning { style, name, what };
     // Freshly written data in the upper row, unmodified data in the lower one.
     let (above, below): (Vec<&ShapeCurves>, Vec<&ShapeCurves>) =
-        families.iter().partition(|family| family.fresh);
+        all_curves.iter().partition(|curves| curves.fresh);
     Page {
         title: "Data paths: through pool blocks, or without copies".to_owned(),
         notes: vec![
@@ -120,7 +120,6 @@ pub(super) fn page(families: &[ShapeCurves]) -> Page {
 mod tests {
     use super::*;
 
-    /// Makes points with a spread of 10 % in both directions.
     fn points(times: [f64; 4]) -> Vec<Point> {
         let sizes = [64.0, 1024.0, 65536.0, 1_048_576.0];
         let point = |(y, x)| Point { x, y, low: 0.9 * y, high: 1.1 * y };

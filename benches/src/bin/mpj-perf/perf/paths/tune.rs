@@ -54,7 +54,7 @@ impl Limit {
         let value = match (from, self.is_largest_copied) {
             (Some(from), false) => from as u64,
             (Some(from), true) => from as u64 / 2,
-            // Zero copy is never faster: copy at least all measured sizes.
+            // Zero copy is slower at the largest size: copy at least all measured sizes.
             (None, true) => max,
             (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
         };
@@ -64,8 +64,8 @@ impl Limit {
     fn outcome(&self, from: Option<usize>, value: u64) -> String {
         let Limit { device, parameter, .. } = self;
         let found = match from {
-            Some(bytes) => format!("without copies is faster from {} on", size(bytes)),
-            None => "no size is clearly faster without copies".to_owned(),
+            Some(bytes) => format!("zero copy is faster from {} on, or slower by at most 2 %", size(bytes)),
+            None => format!("zero copy is slower by 2 % or more at {}", size(SIZES[SIZES.len() - 1])),
         };
         let default = parameter.default;
         match value == default {
@@ -74,7 +74,7 @@ impl Limit {
                 parameter.name()
             ),
             false => {
-                format!("{device}: {found}: {PREFIX}{} is now {value} instead of {default}", parameter.name())
+                format!("{device}: {found}: {PREFIX}{} is now {value} (default: {default})", parameter.name())
             }
         }
     }
@@ -187,7 +187,7 @@ mod tests {
             "{none}"
         );
         let some = ibv.outcome(Some(65536), 65536);
-        assert!(some.contains("from 64 KiB on") && some.contains("is now 65536 instead of 262144"), "{some}");
+        assert!(some.contains("from 64 KiB on") && some.contains("is now 65536 (default: 262144)"), "{some}");
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// Rounds to the next lower or higher of 1, 2, 5, 10, 20 …
+/// Rounds `value * slack` to the next lower or higher of 1, 2, 5, 10, 20 … `slack` is near 1, for rounding errors.
 fn round(value: f64, slack: f64, up: bool) -> f64 {
     let decade = 10f64.powf((value * slack).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);
@@ -90,7 +90,7 @@ fn round(value: f64, slack: f64, up: bool) -> f64 {
     found.unwrap_or(value)
 }
 
-/// Returns the distance of ticks, for 5 to 10 intervals from 0 to a tick at or above `high`.
+/// Returns the distance between ticks, for 5 to 10 intervals from 0 to a tick at or above `high`.
 fn step(high: f64) -> f64 {
     round(high / 10.0, 0.9999999, true)
 }

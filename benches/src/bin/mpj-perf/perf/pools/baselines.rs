@@ -10,7 +10,7 @@ use mpj_pool::{
 
 use super::contender::{Contender, Kind, Name, write_all};
 use super::helper_thread::{Ring, SpinBarrier};
-use super::tests::{Task, Test};
+use super::patterns::{AllocPattern, PatternRun};
 use crate::perf::stats::now_ns;
 
 pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
@@ -26,7 +26,7 @@ struct WarmMemset(Mutex<DefaultBlock>);
 
 impl WarmMemset {
     fn new() -> Result<WarmMemset, AllocError> {
-        let max = Test::Touch.sizes().into_iter().max().unwrap_or(0);
+        let max = AllocPattern::Touch.sizes().into_iter().max().unwrap_or(0);
         Ok(WarmMemset(Mutex::new(global().alloc(max)?)))
     }
 }
@@ -36,11 +36,11 @@ impl Contender for WarmMemset {
         Name { strategy: "memset", storage: "warm", kind: Kind::Baseline }
     }
 
-    fn supports(&self, test: Test) -> bool {
-        test == Test::Touch
+    fn supports(&self, pattern: AllocPattern) -> bool {
+        pattern == AllocPattern::Touch
     }
 
-    fn run(&self, Task { bytes, calls, .. }: Task) -> Option<u64> {
+    fn run(&self, PatternRun { bytes, calls, .. }: PatternRun) -> Option<u64> {
         let mut block = self.0.lock().ok()?;
         let bytes = &mut block.as_uninit_mut()[..bytes];
         write_all(bytes);
@@ -73,15 +73,15 @@ impl Contender for BareRing {
         Name { strategy: "ring", storage: "alone", kind: Kind::Baseline }
     }
 
-    fn supports(&self, test: Test) -> bool {
-        test == Test::Handoff
+    fn supports(&self, pattern: AllocPattern) -> bool {
+        pattern == AllocPattern::Handoff
     }
 
     fn prepare(&self) {
         self.ring.renew();
     }
 
-    fn run(&self, Task { calls, .. }: Task) -> Option<u64> {
+    fn run(&self, PatternRun { calls, .. }: PatternRun) -> Option<u64> {
         let mut ring = self.ring.sender()?;
         self.barrier.wait();
         let mut send = |calls| {
@@ -97,7 +97,7 @@ impl Contender for BareRing {
         Some(now_ns() - start)
     }
 
-    fn assist(&self, _: Task) {
+    fn assist(&self, _: PatternRun) {
         self.barrier.wait();
         let Some(mut ring) = self.ring.receiver() else { return };
         ring.pop_all(|(line, rest)| {
@@ -121,11 +121,11 @@ impl Contender for Region {
         Name { strategy: "region", storage: self.storage, kind: Kind::Baseline }
     }
 
-    fn supports(&self, test: Test) -> bool {
-        test == Test::Start
+    fn supports(&self, pattern: AllocPattern) -> bool {
+        pattern == AllocPattern::Start
     }
 
-    fn run(&self, Task { bytes, calls, .. }: Task) -> Option<u64> {
+    fn run(&self, PatternRun { bytes, calls, .. }: PatternRun) -> Option<u64> {
         let mut time = 0;
         for _ in 0..calls {
             let start = now_ns();

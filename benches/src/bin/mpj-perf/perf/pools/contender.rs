@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use mpj_pool::{Pool, RawBuffer};
 
 use super::helper_thread::{Ring, SpinBarrier};
+use super::patterns::{AllocPattern, PatternRun};
 use super::stream::{LIVE_BLOCKS, Random, STEPS, Stream};
-use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 
 /// A block, which is freed when it is dropped.
@@ -68,17 +68,17 @@ pub(super) enum Kind {
 pub(super) trait Contender: Sync {
     fn name(&self) -> Name;
 
-    fn supports(&self, test: Test) -> bool {
-        !matches!(test, Test::Fixed | Test::Start)
+    fn supports(&self, pattern: AllocPattern) -> bool {
+        !matches!(pattern, AllocPattern::Fixed | AllocPattern::Start)
     }
 
-    /// Prepares a task of [`run`](Self::run) and [`assist`](Self::assist).
+    /// Prepares calls of [`run`](Self::run) and [`assist`](Self::assist).
     fn prepare(&self) {}
 
     /// Returns the nanoseconds of all calls, divided by the blocks per call; `None` if the memory is exhausted.
-    fn run(&self, task: Task) -> Option<u64>;
+    fn run(&self, run: PatternRun) -> Option<u64>;
 
-    fn assist(&self, _: Task) {}
+    fn assist(&self, _: PatternRun) {}
 
     /// Frees the blocks that live between rounds.
     fn release(&self) {}
@@ -216,12 +216,16 @@ impl<S: BlockSource> Contender for PoolContender<S> {
         self.name
     }
 
-    fn supports(&self, test: Test) -> bool {
-        match (test, self.name.kind) {
-            (Test::Start, _) => false,
+    fn supports(&self, pattern: AllocPattern) -> bool {
+        match (pattern, self.name.kind) {
+            (AllocPattern::Start, _) => false,
             // The default pool is compared with the pools of one size, too.
-            (Test::Fixed, _) => self.name.kind == Kind::Fixed || self.name.strategy == "magazine",
-            (Test::Mix | Test::Pair | Test::Handoff, _) if self.name.strategy == "unpooled" => false,
+            (AllocPattern::Fixed, _) => self.name.kind == Kind::Fixed || self.name.strategy == "magazine",
+            (AllocPattern::Mix | AllocPattern::Pair | AllocPattern::Handoff, _)
+                if self.name.strategy == "unpooled" =>
+            {
+                false
+            }
             _ => self.name.kind != Kind::Fixed,
         }
     }
@@ -230,25 +234,25 @@ impl<S: BlockSource> Contender for PoolContender<S> {
         self.ring.renew();
     }
 
-    fn run(&self, Task { test, bytes, calls }: Task) -> Option<u64> {
-        match test {
-            Test::One | Test::Fixed => self.one(bytes, calls),
-            Test::Mix => self.mix(calls),
-            Test::Pair => self.pair(bytes, calls, 1),
-            Test::Handoff => self.produce(bytes, calls),
-            Test::Touch => self.touch(bytes, calls, 1),
-            Test::TouchMany => self.touch(bytes, calls, TOUCH_BLOCKS),
-            Test::Start => None,
+    fn run(&self, PatternRun { pattern, bytes, calls }: PatternRun) -> Option<u64> {
+        match pattern {
+            AllocPattern::One | AllocPattern::Fixed => self.one(bytes, calls),
+            AllocPattern::Mix => self.mix(calls),
+            AllocPattern::Pair => self.pair(bytes, calls, 1),
+            AllocPattern::Handoff => self.produce(bytes, calls),
+            AllocPattern::Touch => self.touch(bytes, calls, 1),
+            AllocPattern::TouchMany => self.touch(bytes, calls, TOUCH_BLOCKS),
+            AllocPattern::Start => None,
         }
     }
 
-    fn assist(&self, Task { test, bytes, calls }: Task) {
-        match test {
-            Test::Pair => {
+    fn assist(&self, PatternRun { pattern, bytes, calls }: PatternRun) {
+        match pattern {
+            AllocPattern::Pair => {
                 // Only the time of the other thread is reported.
                 let _ = self.pair(bytes, calls, 2);
             }
-            Test::Handoff => self.consume(),
+            AllocPattern::Handoff => self.consume(),
             _ => (),
         }
     }

@@ -1,4 +1,4 @@
-//! The second thread, for tests with two threads.
+//! The second thread, for patterns with two threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use std::thread::Scope;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use super::contender::Contender;
-use super::tests::Task;
+use super::patterns::PatternRun;
 use crate::perf::affinity;
 
-/// A second thread on its own core, which sleeps while it has no task.
+/// A second thread on its own core, which sleeps while it has no run to assist.
 pub(super) struct HelperThread {
-    tasks: SyncSender<(usize, Task)>,
+    runs: SyncSender<(usize, PatternRun)>,
     done: Receiver<()>,
 }
 
@@ -26,24 +26,24 @@ impl HelperThread {
         if !affinity::bind_to_core(0, 2) {
             return None;
         }
-        let (tasks, receive) = sync_channel::<(usize, Task)>(1);
+        let (runs, receive) = sync_channel::<(usize, PatternRun)>(1);
         let (finish, done) = sync_channel(1);
         scope.spawn(move || {
             affinity::bind_to_core(1, 2);
-            for (index, task) in receive {
-                contenders[index].assist(task);
+            for (index, run) in receive {
+                contenders[index].assist(run);
                 if finish.send(()).is_err() {
                     break;
                 }
             }
         });
-        Some(HelperThread { tasks, done })
+        Some(HelperThread { runs, done })
     }
 
-    pub(super) fn run(&self, index: usize, contender: &dyn Contender, task: Task) -> Option<u64> {
+    pub(super) fn run(&self, index: usize, contender: &dyn Contender, run: PatternRun) -> Option<u64> {
         contender.prepare();
-        self.tasks.send((index, task)).ok()?;
-        let time = contender.run(task);
+        self.runs.send((index, run)).ok()?;
+        let time = contender.run(run);
         self.done.recv().ok()?;
         time
     }

@@ -26,18 +26,18 @@ mod memory;
 #[allow(unsafe_code, reason = "passes memory to allocators, and gets pointers from them")]
 mod others;
 mod ours;
+mod patterns;
 mod plot;
 mod report;
 mod rounds;
 mod stream;
-mod tests;
 
+pub(crate) use self::patterns::AllocPattern;
 pub(super) use self::report::{lines, size};
-pub(crate) use self::tests::Test;
 
 #[derive(Debug)]
 pub(crate) struct PoolOptions {
-    pub(crate) tests: Vec<Test>,
+    pub(crate) tests: Vec<AllocPattern>,
     /// Per contender and round.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
@@ -47,9 +47,13 @@ pub(crate) struct PoolOptions {
 
 pub(crate) fn run(options: &PoolOptions) -> Result<(), Failure> {
     let effort = Effort { slice_ns: options.ms * 1e6, rounds: options.rounds };
-    let plan: Vec<(Test, usize)> =
-        options.tests.iter().flat_map(|test| test.sizes().into_iter().map(|bytes| (*test, bytes))).collect();
-    let memory: Vec<Name> = if options.tests.contains(&Test::Mix) { names().collect() } else { Vec::new() };
+    let plan: Vec<(AllocPattern, usize)> = options
+        .tests
+        .iter()
+        .flat_map(|pattern| pattern.sizes().into_iter().map(|bytes| (*pattern, bytes)))
+        .collect();
+    let memory: Vec<Name> =
+        if options.tests.contains(&AllocPattern::Mix) { names().collect() } else { Vec::new() };
     let bar = progress(plan.len() + memory.len());
     if options.csv {
         report::lines(head(options))?;
@@ -66,16 +70,16 @@ pub(crate) fn run(options: &PoolOptions) -> Result<(), Failure> {
     let all = std::thread::scope(|scope| {
         let helper = HelperThread::start(scope, &contenders);
         let mut all: Vec<Series> = Vec::new();
-        for (index, (test, bytes)) in plan.iter().copied().enumerate() {
-            bar.set_message(test.name());
-            if helper.is_some() || !test.needs_two_threads() {
-                all.push(rounds::measure(&contenders, (test, bytes), effort, helper.as_ref()));
+        for (index, (pattern, bytes)) in plan.iter().copied().enumerate() {
+            bar.set_message(pattern.name());
+            if helper.is_some() || !pattern.needs_two_threads() {
+                all.push(rounds::measure(&contenders, (pattern, bytes), effort, helper.as_ref()));
             }
             bar.inc(1);
-            let is_last = plan.get(index + 1).is_none_or(|(next, _)| *next != test);
+            let is_last = plan.get(index + 1).is_none_or(|(next, _)| *next != pattern);
             let lines = match all.last() {
                 Some(series) if options.csv => report::csv(series),
-                Some(_) if is_last => report::table(test, &all),
+                Some(_) if is_last => report::table(pattern, &all),
                 _ => Vec::new(),
             };
             bar.suspend(|| report::lines(lines))?;
@@ -89,7 +93,7 @@ pub(crate) fn run(options: &PoolOptions) -> Result<(), Failure> {
         false => report::memory_table(&peaks),
     })?;
     if let Some(path) = &options.svg {
-        let one: Vec<&Series> = all.iter().filter(|series| series.test == Test::One).collect();
+        let one: Vec<&Series> = all.iter().filter(|series| series.pattern == AllocPattern::One).collect();
         plot::page(&one, options.rounds).write(path)?;
     }
     Ok(())

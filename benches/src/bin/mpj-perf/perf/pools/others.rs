@@ -13,7 +13,7 @@ use talc::source::Manual;
 
 use super::contender::{Block, BlockSource, Contender, Kind, Name, PoolContender};
 use super::heaps;
-use super::tests::Test;
+use super::patterns::AllocPattern;
 use crate::perf::Failure;
 use mpj_pool::{Heap, Pages, Storage};
 
@@ -45,7 +45,7 @@ pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send
 }
 
 pub(super) fn fixed() -> impl Iterator<Item = Box<dyn Contender + Send>> {
-    Test::Fixed.sizes().into_iter().map(|bytes| {
+    AllocPattern::Fixed.sizes().into_iter().map(|bytes| {
         let name = Name { strategy: "opool", storage: "heap", kind: Kind::Fixed };
         let pool = Box::leak(Box::new(opool::Pool::new_prefilled(64, Maker(bytes))));
         Box::new(PoolContender::new(name, Objects { bytes, pool })) as Box<dyn Contender + Send>

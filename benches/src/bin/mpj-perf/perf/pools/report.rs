@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use super::contender::{Kind, Name};
 use super::memory::Peak;
+use super::patterns::AllocPattern;
 use super::rounds::{Row, Series};
-use super::tests::Test;
 use crate::perf::Failure;
 
-/// The sizes in a table; the lines have all sizes.
+/// The sizes in the table of a pattern with more than seven sizes; the lines have all sizes.
 const SHOWN: [usize; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
 pub(in crate::perf) fn lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub(super) fn csv(series: &Series) -> Vec<String> {
     let line = |row: &Row| {
         let Name { strategy, storage, .. } = row.name;
         let ratio = row.ratio.map_or_else(String::new, |(ratio, _)| format!("{ratio:.3}"));
-        format!("POOL,{},{strategy},{storage},{},{:.2},{ratio}", series.test.name(), series.bytes, row.ns)
+        format!("POOL,{},{strategy},{storage},{},{:.2},{ratio}", series.pattern.name(), series.bytes, row.ns)
     };
     series.rows.iter().map(line).collect()
 }
@@ -31,9 +31,9 @@ pub(super) fn memory_csv(name: Name, peak: Peak) -> String {
     format!("POOLMEM,mix,{},{},{},{},{ratio:.3}", name.strategy, name.storage, peak.live, peak.resident)
 }
 
-/// Returns the table of a test: a line for each contender, a column for each size.
-pub(super) fn table(test: Test, all: &[Series]) -> Vec<String> {
-    let columns: Vec<&Series> = all.iter().filter(|series| series.test == test).collect();
+/// Returns the table of a pattern: a line for each contender, a column for each size.
+pub(super) fn table(pattern: AllocPattern, all: &[Series]) -> Vec<String> {
+    let columns: Vec<&Series> = all.iter().filter(|series| series.pattern == pattern).collect();
     let shown: Vec<&Series> = match columns.len() {
         0..=7 => columns,
         _ => columns.into_iter().filter(|series| SHOWN.contains(&series.bytes)).collect(),
@@ -47,7 +47,7 @@ pub(super) fn table(test: Test, all: &[Series]) -> Vec<String> {
     let cells = |text: &dyn Fn(&Series) -> String| -> String {
         shown.iter().map(|series| format!("{:>13}", text(series))).collect()
     };
-    let mut lines = vec![format!("\n{}, ns", test.title())];
+    let mut lines = vec![format!("\n{}, ns", pattern.title())];
     lines.push(format!("  {:<20}{}", "", cells(&|series| size(series.bytes))));
     for name in names {
         let of = |series: &Series| series.rows.iter().find(|row| row.name == name).map(|row| row.ns);

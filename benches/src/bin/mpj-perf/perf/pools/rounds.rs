@@ -2,12 +2,12 @@
 
 use super::contender::{Contender, Kind, Name};
 use super::helper_thread::HelperThread;
-use super::tests::{Task, Test};
+use super::patterns::{AllocPattern, PatternRun};
 use crate::perf::interleaved::{Candidate, Effort, median, ratio, run_interleaved, spread};
 
 #[derive(Debug)]
 pub(super) struct Series {
-    pub(super) test: Test,
+    pub(super) pattern: AllocPattern,
     pub(super) bytes: usize,
     pub(super) rows: Vec<Row>,
 }
@@ -23,10 +23,10 @@ pub(super) struct Row {
     pub(super) ratio: Option<(f64, Name)>,
 }
 
-/// Runs a test with all contenders that support it. A contender that runs out of memory has no row.
+/// Measures a pattern with all contenders that support it. A contender that runs out of memory has no row.
 pub(super) fn measure(
     contenders: &[Box<dyn Contender + Send>],
-    (test, bytes): (Test, usize),
+    (pattern, bytes): (AllocPattern, usize),
     effort: Effort,
     helper: Option<&HelperThread>,
 ) -> Series {
@@ -34,17 +34,17 @@ pub(super) fn measure(
         .iter()
         .enumerate()
         .map(|(index, contender)| (index, &**contender as &dyn Contender))
-        .filter(|(_, contender)| contender.supports(test))
+        .filter(|(_, contender)| contender.supports(pattern))
         .collect();
     let candidate = |(index, contender)| {
         let run = move |calls| {
-            let task = Task { test, bytes, calls };
+            let run = PatternRun { pattern, bytes, calls };
             match helper {
-                Some(helper) if test.needs_two_threads() => helper.run(index, contender, task),
-                _ => contender.run(task),
+                Some(helper) if pattern.needs_two_threads() => helper.run(index, contender, run),
+                _ => contender.run(run),
             }
         };
-        Candidate { run: Box::new(run), min_calls: test.min_calls(), warmup_runs: test.warmup_runs() }
+        Candidate { run: Box::new(run), calls_unit: pattern.calls_unit(), warmup_runs: pattern.warmup_runs() }
     };
     let mut candidates: Vec<Candidate<'_>> = participants.iter().copied().map(candidate).collect();
     let rounds = run_interleaved(&mut candidates, effort);
@@ -52,7 +52,7 @@ pub(super) fn measure(
     let named = participants.iter().zip(&rounds);
     let named: Vec<(Name, &[f64])> =
         named.filter_map(|((_, contender), ns)| Some((contender.name(), ns.as_deref()?))).collect();
-    Series { test, bytes, rows: rows(&named) }
+    Series { pattern, bytes, rows: rows(&named) }
 }
 
 /// Compares each contender with the best one of another strategy. Baselines are not compared.

@@ -1,4 +1,4 @@
-//! The random frees and allocations of the test `mix`, the same sequence for all contenders.
+//! The random frees and allocations of the pattern `mix`, the same sequence for all contenders.
 
 pub(super) const LIVE_BLOCKS: usize = 256;
 

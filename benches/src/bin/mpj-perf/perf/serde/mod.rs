@@ -179,5 +179,5 @@ fn candidate<'a>(serializer: &'a mut Serializer<'_>, direction: &str) -> Candida
         }
         Some(now_ns() - start)
     };
-    Candidate { run: Box::new(run), min_calls: 1, warmup_runs: 3 }
+    Candidate { run: Box::new(run), calls_unit: 1, warmup_runs: 3 }
 }

@@ -9,7 +9,7 @@ use super::values::{Mesh, Record};
 use super::{Kind, Serializer};
 use crate::perf::Failure;
 
-/// Defines a function that returns the serializers with a value of a type.
+/// Defines a function that returns all serializers, prepared to encode and decode `value`.
 macro_rules! all {
     ($name:ident, $type:ty) => {
         pub(super) fn $name(value: &$type) -> Result<Vec<Serializer<'_>>, Failure> {
@@ -20,12 +20,12 @@ macro_rules! all {
             let serde = bincode::serde::encode_to_vec(value, fixed)?;
             let serde_varint = bincode::serde::encode_to_vec(value, varint)?;
             let derived = bincode::encode_to_vec(value, fixed)?;
-            let columns = bitcode::serialize(value)?;
+            let bitcode_serde = bitcode::serialize(value)?;
             let mut bitcode = (bitcode::Buffer::new(), bitcode::Buffer::new());
-            let columns_derived = bitcode::encode(value);
+            let bitcode_derived = bitcode::encode(value);
             let archive = rkyv::to_bytes::<rancor::Error>(value)?;
             let mut archived = AlignedVec::<16>::new();
-            let direct = wincode::serialize(value)?;
+            let wincode = wincode::serialize(value)?;
             Ok(vec![
                 Serializer::new(
                     "bincode 2, serde",
@@ -54,9 +54,9 @@ macro_rules! all {
                 Serializer::new(
                     "bitcode, serde",
                     Kind::Serde,
-                    columns.len(),
+                    bitcode_serde.len(),
                     move || bitcode::serialize(black_box(value)).ok().map(used),
-                    move || bitcode::deserialize::<$type>(&columns).ok().map(used),
+                    move || bitcode::deserialize::<$type>(&bitcode_serde).ok().map(used),
                 ),
                 Serializer::new(
                     "bincode 2",
@@ -70,12 +70,12 @@ macro_rules! all {
                 Serializer::new(
                     "bitcode",
                     Kind::Derive,
-                    columns_derived.len(),
+                    bitcode_derived.len(),
                     move || {
                         used(bitcode.0.encode(black_box(value)));
                         Some(())
                     },
-                    move || bitcode.1.decode::<$type>(&columns_derived).ok().map(used),
+                    move || bitcode.1.decode::<$type>(&bitcode_derived).ok().map(used),
                 ),
                 Serializer::new(
                     "rkyv",
@@ -93,9 +93,9 @@ macro_rules! all {
                 Serializer::new(
                     "wincode",
                     Kind::Derive,
-                    direct.len(),
+                    wincode.len(),
                     move || wincode::serialize_into(&mut buffers.3[..], black_box(value)).ok(),
-                    move || wincode::deserialize::<$type>(&direct).ok().map(used),
+                    move || wincode::deserialize::<$type>(&wincode).ok().map(used),
                 ),
             ])
         }
