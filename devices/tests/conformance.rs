@@ -98,7 +98,7 @@ fn smallest_limits(device: &str) {
     ] {
         config.set(&parameter, value).unwrap();
     }
-    config.set(&config::EAGER_CREDIT, 1 << 16).unwrap();
+    config.set(&config::EAGER_CREDIT, config::EAGER_CREDIT.range.0).unwrap();
     let (skipped, sizes) = if device == "ibvdev" { (LARGE_VOLUMES, 1) } else { (&[][..], 2) };
     for case in CASES.iter().filter(|case| !skipped.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..sizes.min(case.ranks.len())]);

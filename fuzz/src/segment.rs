@@ -109,7 +109,7 @@ struct Scene {
 fn scene() -> Scene {
     static CONFIG: LazyLock<Config> = LazyLock::new(|| {
         let mut config = Config::default();
-        config.set(&config::EAGER_CREDIT, 1 << 16).expect("within its range");
+        config.set(&config::EAGER_CREDIT, config::EAGER_CREDIT.range.0).expect("within its range");
         config.set(&config::SHM_FRAGMENTS, 2).expect("within its range");
         config.set(&config::SHM_POOL_MIB, 2).expect("within its range");
         config
