@@ -116,7 +116,7 @@ unsafe impl Driver for SmDriver {
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let bytes = bytes as usize;
         let frames = Caps::frames(config.size(&SM_EAGER_LIMIT).min(bytes), bytes);
-        // Copies through fragments are faster at every length: see `ring/README.md`.
+        // For most messages, copies through fragments are faster: see `ring/README.md`.
         let get = Some(SizeRange { min: usize::MAX, max: MAX_GET });
         let caps = Caps { get, noncontiguous: true, exports_from: Some(EXPORT_MIN), ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
