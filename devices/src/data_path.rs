@@ -14,10 +14,11 @@ pub enum DataPath {
     /// A sender packs the message into a pool block and sends the block; a receiver receives into a block and unpacks
     /// it. This is the path of mpjbuf, on every device.
     Buffered,
-    /// The message moves directly between the users' memories, if the device supports it for this memory. Otherwise
-    /// this is the same as [`Auto`](DataPath::Auto). A zero-copy send of any length except 0 completes only when its
-    /// receiver has the message. Therefore ranks deadlock if they send to each other before they receive, as they do
-    /// with any message that is too long to be buffered.
+    /// The message moves directly between the users' memories, if the device supports that for this memory, and if the
+    /// other side has this path or its [`Auto`](DataPath::Auto) does the same for this length. Otherwise the message
+    /// moves as with `Auto`. If the sender's device supports it, a zero-copy send of any length except 0 completes only
+    /// when its receiver has the message. Therefore ranks deadlock if they send to each other before they receive, as
+    /// they do with any message that is too long to be buffered.
     ZeroCopy,
 }
 

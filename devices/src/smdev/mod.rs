@@ -1,8 +1,8 @@
 //! `smdev`: ranks that are threads of one process.
 //!
 //! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver, and longer messages go
-//! through fragments, with two copies. With [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the bytes once,
-//! from the sender's buffer to its own, between any two layouts ([`get`](crate::device::Endpoint::get)).
+//! through fragments, with two copies. If both ends choose [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the bytes
+//! once, from the sender's buffer to its own, between any two layouts ([`get`](crate::device::Endpoint::get)).
 
 mod endpoint;
 mod exposed;
