@@ -13,7 +13,7 @@ use mpj_buffer::{
 
 type Writing = Buffer<DefaultBlock>;
 
-/// Returns the nanoseconds per call of both sides. `bytes` is the work of a call and determines the number of calls.
+/// Returns the nanoseconds per call of both sides. `bytes`, which a call copies, determines the number of calls.
 fn time_both(bytes: usize, mut ours: impl FnMut(), mut plain: impl FnMut()) -> (f64, f64) {
     let calls = (1_000_000 / (bytes / 16 + 20)).max(3);
     let time = |call: &mut dyn FnMut()| {
@@ -184,14 +184,14 @@ fn time_gather_and_strided() {
             let b = message(&mut slot, |b| b.gather(black_box(&src), black_box(&indices)).expect("room"));
             slot = Some(b.clear());
         };
-        let hand = || {
+        let plain_loop = || {
             let src = black_box(&src);
             for (to, index) in out.iter_mut().zip(black_box(&indices)) {
                 *to = src[*index as usize];
             }
             black_box(&mut out);
         };
-        row("gather, random (loop)", count * 8, time_both(count * 8, gather, hand));
+        row("gather, random (loop)", count * 8, time_both(count * 8, gather, plain_loop));
 
         let rows = count / 64;
         let mut slot = Some(buffer(count));
@@ -200,13 +200,13 @@ fn time_gather_and_strided() {
             slot = Some(message(&mut slot, |b| b.write_strided(&src, 0, &dims).expect("room")).clear());
         };
         let mut out = numbers(rows * 8);
-        let mut hand = || {
+        let mut plain_loop = || {
             for (to, from) in out.chunks_exact_mut(8).zip(black_box(&src).chunks_exact(64)) {
                 (0..8).for_each(|i| to[i] = from[8 * i]);
             }
             black_box(&mut out);
         };
-        row("write_strided, 8 of 64 (loop)", rows * 64, time_both(rows * 64, strided, &mut hand));
+        row("write_strided, 8 of 64 (loop)", rows * 64, time_both(rows * 64, strided, &mut plain_loop));
         let strided = || {
             let dims = black_box([(rows, 64), (8, 8)]);
             let swapped = |b: &mut Writing| {
@@ -215,7 +215,7 @@ fn time_gather_and_strided() {
             };
             slot = Some(message(&mut slot, swapped).clear());
         };
-        row("… in the other byte order", rows * 64, time_both(rows * 64, strided, hand));
+        row("… in the other byte order", rows * 64, time_both(rows * 64, strided, plain_loop));
     }
 }
 

@@ -90,7 +90,7 @@ impl Buffer<DefaultBlock, Writing> {
         // `new` needs a message header, and `capacity` counts in units of `ALIGN`.
         let bytes = align_up(bytes.max(MESSAGE_HEADER_LEN), ALIGN).unwrap_or(bytes);
         let block = pool.alloc(bytes)?;
-        // Only if the pool returned less than requested.
+        // Fails only if the pool returned less than requested.
         Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_alloc(), 0, AllocErrorKind::TooLarge))
     }
 }
@@ -129,7 +129,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Allocates later blocks of the dynamic part from `pool` instead of the global pool. After this,
-    /// [`clear`](Buffer::clear) frees all of them. The static part may be in any pool.
+    /// [`clear`](Buffer::clear) frees every block of the dynamic part. The static part may be in any pool.
     ///
     /// # Examples
     /// ```
@@ -253,7 +253,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     /// Discards the message and prepares the block for another one with the same headroom.
     ///
     /// Frees the blocks of the dynamic part, except one of at most 160 KiB of the global pool, which the buffer keeps
-    /// for the dynamic part of the next message. Blocks of a pool set by [`set_pool`](Buffer::set_pool) are all freed.
+    /// for the dynamic part of the next message. After [`set_pool`](Buffer::set_pool), frees all of them.
     #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
         let Self { mut block, headroom, chain, .. } = self;

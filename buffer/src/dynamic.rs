@@ -22,7 +22,7 @@ pub(crate) use self::source::ChunkPool;
 use crate::block::FilledRange;
 use crate::header::{RECORD_ALIGN, RECORD_HEADER_LEN, SECTION_HEADER_LEN, SectionHeader, align_up};
 
-/// A page, because most messages with objects hold few small objects.
+/// Bytes of the first chunk: a page, because most messages with objects have few small objects.
 const FIRST_CHUNK: usize = 4096;
 /// Chunk sizes double up to this.
 const MAX_CHUNK: usize = 4 << 20;
@@ -117,7 +117,7 @@ pub(crate) struct Chain {
     complete: usize,
     /// Why a push of the current record failed. Stored here because a codec may replace or drop the error.
     pub(crate) failure: Option<AllocError>,
-    /// Whether a writer of the current record panicked. The chain did not count the bytes that it had pushed.
+    /// Whether a writer of the current record panicked. The chain did not count the bytes that the writer had pushed.
     pub(crate) poisoned: bool,
     source: Option<Arc<dyn ChunkPool>>,
 }
@@ -161,7 +161,7 @@ impl Chain {
         result
     }
 
-    /// Pushes an empty length field. If a value of `hint` bytes fits one chunk of the global pool, makes room for the
+    /// Pushes a length field of 0. If a value of `hint` bytes fits one chunk of the global pool, makes room for the
     /// whole value, so that it can be viewed whatever precedes it.
     #[inline]
     fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
@@ -175,7 +175,7 @@ impl Chain {
     /// Pushes the header of the dynamic part, into the kept chunk if that has enough room.
     #[inline]
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
-        // A value that will be split anyway fills whole chunks after the first.
+        // A value that is too long for one chunk is split, and fills whole chunks after the first.
         let minimum =
             if needed <= MAX_WHOLE - CHUNK_OFFSET { needed } else { SECTION_HEADER_LEN + RECORD_HEADER_LEN };
         if self.left() < minimum {
@@ -267,7 +267,7 @@ impl Chain {
         chunk.map(|chunk| chunk.bytes.bytes())
     }
 
-    /// Returns `len` bytes from `at` on, joined if several chunks hold them, or `None` if they end after the records.
+    /// Returns `len` bytes from `at` on, joined if they are in several chunks, or `None` if they end after the records.
     fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         if let Some(whole) = self.get_whole(at, len) {
             return Some(Cow::Borrowed(whole));
@@ -287,7 +287,7 @@ impl Chain {
         Some(Cow::Owned(joined))
     }
 
-    /// Returns `len` bytes from `at` on, or `None` if no single chunk holds all of them.
+    /// Returns `len` bytes from `at` on, or `None` if they are not all in one chunk.
     fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
         let end = at.checked_add(len).filter(|end| *end <= self.complete)?;
         let tail = self.tail.as_ref()?;

@@ -68,7 +68,7 @@ pub enum FormatError {
     Version {
         /// Version in the header.
         found: u8,
-        /// Newest supported version.
+        /// The only supported version.
         supported: u8,
     },
     /// The byte order mark is neither little nor big.
@@ -140,7 +140,7 @@ pub enum CodecError {
         /// Bytes after the value.
         left: usize,
     },
-    /// The value is nested too deep.
+    /// The value is nested too deeply.
     TooDeep {
         /// Maximum depth.
         limit: u32,
@@ -228,7 +228,7 @@ pub enum ReadError {
     },
     /// An index or region is outside of the slice.
     Index(IndexError),
-    /// A view is impossible because several blocks of a message written by this process hold the value; methods that
+    /// A view is impossible because the value is split over blocks of a message that this process wrote; methods that
     /// copy work.
     Split {
         /// Bytes of the value.

@@ -173,7 +173,7 @@ impl SectionTag {
         Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), byte_order, count }
     }
 
-    /// Returns the count in `header` if it has this tag and its element size. Its numbers are in the order `order`.
+    /// Returns the count in `header` if `header` has this tag and its element size. `order` is that of the message.
     #[inline(always)]
     pub(crate) fn count_in(self, header: &[u8; SECTION_HEADER_LEN], order: ByteOrder) -> Option<u64> {
         let raw: RawSectionHeader = zerocopy::transmute!(*header);

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Order of the bytes of a number. Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE);
-/// [`section_with_order`](crate::Buffer::section_with_order) opens a section in the other one. Readers accept both.
+/// [`section_with_order`](crate::Buffer::section_with_order) opens a section in either order. Readers accept both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ByteOrder {
     /// The lowest byte first.

@@ -1,4 +1,4 @@
-//! Reading: the reader makes the calls of the writer, with `read` for `write`. `buffer/README.md` has a table.
+//! Reading: the reader repeats the calls of the writer, with `read` in place of `write`. `README.md` has a table.
 
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::ReadBlock;
@@ -17,8 +17,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// Elements are swapped if their section has the other byte order.
     ///
     /// # Errors
-    /// [`ReadError`] if the section has another kind or fewer unread elements, if no section is left, or if an element
-    /// is invalid for its type. Then `dst` and the buffer are unchanged.
+    /// [`ReadError`] if that section has another kind or fewer unread elements, if the open section has unread elements
+    /// of another kind, if no section follows, or if an element is invalid. Then `dst` and the buffer are unchanged.
     #[inline]
     pub fn read<T: Element>(&mut self, dst: &mut [T]) -> Result<usize, ReadError> {
         self.consume::<T>(dst.len(), |bytes, swap| {
@@ -31,8 +31,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// The elements count as read.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the section
-    /// has the other byte order.
+    /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned for the type, or
+    /// the section has the other byte order.
     #[inline]
     pub fn view<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let open = self.target(SectionTag::of::<T>())?;
@@ -85,8 +85,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// Skips `count` elements of the section that [`peek`](Self::peek) returns. They count as read.
     ///
     /// # Errors
-    /// [`ReadError::PastSection`] if the section has fewer elements, [`ReadError::End`] if no section
-    /// follows. Then nothing is skipped.
+    /// [`ReadError::PastSection`] if the section has fewer unread elements, [`ReadError::End`] if no section follows.
+    /// Then nothing is skipped.
     ///
     /// # Examples
     /// ```
@@ -110,7 +110,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         Ok(())
     }
 
-    /// Skips all elements of the section that [`peek`](Self::peek) returns. Then no section is open.
+    /// Skips all elements of the section that [`peek`](Self::peek) returns. Afterwards no section is open.
     ///
     /// # Errors
     /// [`ReadError::End`] if no section follows.

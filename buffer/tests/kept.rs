@@ -1,4 +1,4 @@
-//! The memory of the global pool that a cleared buffer keeps. In its own process, so that no other test uses the pool.
+//! The memory of the global pool that a cleared buffer keeps. Runs in its own process: no other test uses the pool.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use mpj_buffer::pool::{Buddy, Growth, Heap, Pool, global};
 
 #[test]
 fn a_cleared_buffer_holds_one_block_of_bounded_size() {
-    const MOST: u64 = 160 << 10;
+    const MAX_KEPT_BYTES: u64 = 160 << 10;
     let held = || (global().stats().live_blocks, global().stats().live_bytes);
     let mut buffer = Buffer::with_capacity(4096).unwrap();
     let (blocks, bytes) = held();
@@ -20,7 +20,7 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
         buffer = buffer.commit().clear();
         let (now, granted) = held();
         assert_eq!(now, blocks + 1, "{size}");
-        assert!(granted > bytes && granted <= bytes + MOST, "{size}: {}", granted - bytes);
+        assert!(granted > bytes && granted <= bytes + MAX_KEPT_BYTES, "{size}: {}", granted - bytes);
     }
     let mut other = Buffer::with_capacity(64).unwrap();
     let before = held();

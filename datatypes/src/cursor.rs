@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> (&Datatype, *mut u8, usize, usize) {
+    pub(crate) fn parts(&self) -> (&Datatype, *mut u8, usize, usize) {
         (&self.datatype, self.origin, self.count, self.position)
     }
 
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
         Side { plan, user: self.origin, count: self.count, stride, position: self.position }
     }
 
-    /// Counts `len` bytes as done; at least that many must remain.
+    /// Counts `len` bytes as done. At least `len` bytes must remain.
     #[inline]
     pub(crate) fn skip(&mut self, len: usize) {
         self.position += len;

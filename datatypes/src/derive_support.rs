@@ -2,8 +2,8 @@
 //!
 //! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
 //! `extern crate self as core` makes `::core` the program's own. So the generated code proves its claims by functions
-//! of [`struct@Datatype`], which it names as the return type of [`Equivalent::datatype`]: a path to another type does
-//! not compile. It computes field offsets without `offset_of!`.
+//! of [`struct@Datatype`], and names this type as the return type of [`Equivalent::datatype`]: a path to another type
+//! does not compile. It computes field offsets without `offset_of!`.
 //!
 //! Redefined names have no effect, including those of the standard library:
 //! ```
@@ -94,7 +94,7 @@ impl Datatype {
     /// Returns the datatype of a structure and caches it in `cell`. `fields` gets the address of an uninitialised `T`.
     ///
     /// # Panics
-    /// If fields are outside of the structure, which the macro never generates, or if structures are nested hundreds of
+    /// If offsets overflow the bounds of a type, which field offsets never do, or if structures are nested hundreds of
     /// levels deep, which does not compile.
     pub fn derived_structure<T: Equivalent, const N: usize>(
         cell: &OnceLock<Datatype>,
@@ -127,7 +127,7 @@ impl Datatype {
         (field.addr().wrapping_sub(structure.addr()), F::datatype())
     }
 
-    /// Compiles only if the field can be received.
+    /// Compiles only if fields of this type can be received.
     pub fn derived_received<F: for<'received> Received<'received>>() {}
 }
 

@@ -157,8 +157,8 @@ impl Datatype {
         self.element_count() == other.element_count() && runs(self) == runs(other)
     }
 
-    /// Returns, for a packed position inside `count` items: the width of the numbers there, how many bytes of the
-    /// current number precede the position, and how many packed bytes of such numbers follow at least.
+    /// Returns, for a packed position inside `count` items: the width of the numbers there, the number of bytes of the
+    /// current number before the position, and a lower bound of the packed bytes of such numbers from there on.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
         let (mut datatype, mut count, mut position) = (self.clone(), count, position);
         loop {
@@ -201,7 +201,7 @@ fn add_primitive_runs(datatype: &Datatype, count: usize, runs: &mut Vec<(Primiti
 }
 
 /// Finds the piece (type, number of items) of one item that contains a position: the first for which `ends_in` returns
-/// true. Returns `None` if no piece does, and for primitives. All items of one inner type are one piece.
+/// true. Returns `None` if no piece does, and for primitives. A piece is a field, or all items of the only inner type.
 fn locate_boundary(
     datatype: &Datatype,
     mut ends_in: impl FnMut(usize, &Datatype) -> bool,

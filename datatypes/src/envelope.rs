@@ -4,7 +4,7 @@ use crate::{ArrayOrder, Datatype, DistributedDim, Primitive, Subrange, TypeError
 use std::sync::Arc;
 
 /// The constructor of a datatype with its arguments (`MPI_Type_get_envelope` and `MPI_Type_get_contents`, MPI 4.1
-/// §5.1.13), for code that prints, stores or sends types. Lists and inner types are shared by clones.
+/// §5.1.13), for code that prints, stores or sends types. Clones share the lists and inner types.
 ///
 /// ```
 /// use mpj_datatypes::{Datatype, TypeEnvelope, Primitive};

@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 ///
 /// # Safety
 /// In every value of `Self`, every byte that `datatype()` contains lies inside `size_of::<Self>()` and is initialised
-/// (so it must not contain padding), and the extent is `size_of::<Self>()`. No such byte can change behind a shared
+/// (so none is padding), and the extent is `size_of::<Self>()`. No such byte can change behind a shared
 /// reference. If `PRIMITIVE` is `Some(p)`, `datatype()` is that primitive.
 ///
 /// # Examples
@@ -39,7 +39,7 @@ pub unsafe trait Equivalent: Copy + 'static {
 ///
 /// # Safety
 /// Any bytes may be stored where `Self::datatype()` has bytes, once its `bool`s and `char`s have passed
-/// [`Datatype::validate`]. Other bytes are padding, so these bytes alone make a valid value. A type with other
+/// [`Datatype::validate`]. All other bytes are padding, so these bytes alone make a valid value. A type with other
 /// restricted fields (`NonZero`, enums, references), or with fields that are not sent, must not implement it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received",

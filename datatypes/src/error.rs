@@ -105,7 +105,7 @@ impl fmt::Display for TypeError {
 impl core::error::Error for TypeError {}
 
 /// The bytes of the items are not inside the slice, their packed size exceeds `isize::MAX`, or the type needs
-/// validation ([`Unpacker::of_slice`](crate::Unpacker::of_slice)).
+/// validation (for [`Unpacker::of_slice`](crate::Unpacker::of_slice) and views).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfRangeError {
     /// The lowest byte, relative to the origin; `i64::MIN` if it is unknown.

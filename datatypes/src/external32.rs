@@ -9,7 +9,7 @@ const STAGE: usize = 4096;
 
 /// The next packed bytes that are swapped in the same way.
 enum Piece {
-    /// One byte of a number of which the call copies only a part: the packed position of the byte in native order.
+    /// One byte of a number that the call copies only in part: the packed position of this byte in native byte order.
     Byte(usize),
     /// `len` bytes of complete numbers of `width` bytes each.
     Whole { len: usize, width: usize },
@@ -112,7 +112,7 @@ impl Packer<'_> {
     /// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
     /// ```
     pub fn pack_external32_into(&mut self, out: &mut [u8]) -> usize {
-        let (datatype, at, count, position) = self.cursor.place();
+        let (datatype, at, count, position) = self.cursor.parts();
         // SAFETY: the bytes of the items are initialised and borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.pack_external32(at, count, position, slice_bounds::view_mut(out)) };
         self.cursor.skip(n);
@@ -121,10 +121,10 @@ impl Packer<'_> {
 }
 
 impl Unpacker<'_> {
-    /// Unpacks the next bytes from the portable form and returns their number: all of `input`.
+    /// Unpacks all of `input` from the portable form and returns its length.
     ///
     /// # Errors
-    /// [`TooLongError`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    /// [`TooLongError`] if `input` is longer than [`remaining`](Unpacker::remaining); then nothing is written.
     ///
     /// # Examples
     /// ```
@@ -142,7 +142,7 @@ impl Unpacker<'_> {
         if input.len() > capacity {
             return Err(TooLongError { given: input.len(), capacity });
         }
-        let (datatype, at, count, position) = self.cursor.place();
+        let (datatype, at, count, position) = self.cursor.parts();
         // SAFETY: the bytes of the items may be written and are exclusively borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.unpack_external32(at, count, position, input) };
         self.cursor.skip(n);

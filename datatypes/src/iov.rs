@@ -16,7 +16,7 @@ pub struct Run {
 
 impl Datatype {
     /// Returns the maximal runs of `count` items in pack order. Concatenated, they are the packed form, and no run
-    /// begins where the previous one ends. `next` takes constant time, or time for each piece that it joins to a run.
+    /// begins where the previous one ends. `next` takes constant time for each piece that it joins to the run.
     ///
     /// Empty if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of the items fails.
     ///

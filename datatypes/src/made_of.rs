@@ -34,7 +34,7 @@ impl Datatype {
 struct MadeOf<'a> {
     element: &'a Datatype,
     step: i64,
-    /// Types known to be made of `element`. A type can be a part of others many times.
+    /// Types known to be made of `element`. The same type can be a part of another one many times.
     cache: HashSet<*const Node>,
 }
 
@@ -87,8 +87,8 @@ impl MadeOf<'_> {
     }
 }
 
-/// Returns whether two types were built alike. Of different nodes, it compares only the constructors that derived types
-/// and arrays use, and returns false for others.
+/// Returns whether two types were built alike. For types with different nodes, compares only the constructors that
+/// primitives, derived types and arrays use, and returns false for others.
 fn is_same(one: &Datatype, other: &Datatype) -> bool {
     if std::ptr::eq(one.node(), other.node()) {
         return true;

@@ -66,7 +66,8 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] for types that [need validation](Datatype::needs_validation), as for [`Unpacker::of_slice`].
+    /// [`OutOfRangeError`] if [`Datatype::of_array_view`] fails or the type
+    /// [needs validation](Datatype::needs_validation), as for [`Unpacker::of_slice`].
     ///
     /// # Examples
     /// ```

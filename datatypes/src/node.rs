@@ -17,7 +17,7 @@ pub(crate) enum PrimitiveSet {
 impl PrimitiveSet {
     pub(crate) fn union(self, other: PrimitiveSet) -> PrimitiveSet {
         match (self, other) {
-            (PrimitiveSet::None, leaves) | (leaves, PrimitiveSet::None) => leaves,
+            (PrimitiveSet::None, set) | (set, PrimitiveSet::None) => set,
             (PrimitiveSet::One(a), PrimitiveSet::One(b)) if a == b => self,
             _ => PrimitiveSet::Mixed,
         }
@@ -76,8 +76,8 @@ impl Node {
 #[derive(Clone)]
 pub struct Datatype(Handle);
 
-/// Cloning a primitive accesses no shared counter. It is a reference, so that both variants are a tag and a pointer: a
-/// single byte would be stored in parts, and reading them as whole words would stall.
+/// Cloning a primitive accesses no shared counter. The reference makes both variants a tag and a pointer: a single byte
+/// would be stored in parts, and reading them as whole words would stall.
 #[derive(Clone)]
 enum Handle {
     Primitive(&'static Primitive),

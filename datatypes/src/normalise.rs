@@ -7,7 +7,7 @@ use crate::plan::{
 };
 use std::sync::Arc;
 
-/// Maximum number of runs of a piece, or of parts of a sequence, that is unrolled into its surroundings. Larger pieces
+/// Maximum number of runs of a piece, or parts of a sequence, to unroll into the surrounding plan. Larger pieces
 /// are shared, so that a plan is at most a constant factor larger than its list of blocks.
 const UNROLLED: usize = 8;
 
@@ -37,7 +37,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     while let [level, outer @ ..] = *levels {
         if level.count == 1 {
         } else if depth == 0 && i64::try_from(block) == Ok(level.stride) {
-            // The repetitions are contiguous: a longer block. Next branch: more steps of the outermost loop.
+            // The repetitions are contiguous: a longer block. In the next branch, they continue the outermost loop.
             block *= level.count;
         } else if depth > 0 && extends_loop(nest[0], level.stride) {
             nest[0].count *= level.count;
@@ -144,7 +144,7 @@ impl PlanBuilder {
         let few = runs.len().saturating_mul(places.len()) <= UNROLLED;
         let alike = runs.len() <= UNROLLED && runs.iter().all(|run| run.1 == runs[0].1);
         if few || alike {
-            // A list of runs: so short that its surroundings can absorb it, or of equal lengths.
+            // A list of runs that is short enough to unroll, or whose runs have equal lengths.
             self.reserve(runs.len() * places.len());
             for &at in places {
                 runs.iter().for_each(|&(offset, len)| self.push_run(at.wrapping_add(offset), len));

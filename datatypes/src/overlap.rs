@@ -4,9 +4,9 @@ use crate::plan::{Body, Loop, MAX_LOOPS, Plan, Strided};
 use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Steps of a search through nested loops.
+/// Maximum number of steps of a search through nested loops.
 const MAX_SEARCH_STEPS: usize = 1 << 16;
-/// Pieces that may be sorted if no cheaper test decides. For types with long lists it is [`BUDGET_FACTOR`] times the
+/// Minimum budget of pieces to sort if no cheaper test decides. Types with long lists have [`BUDGET_FACTOR`] times the
 /// number of listed pieces, so that the cost is proportional to the type's description.
 const MIN_PIECES: usize = 1 << 16;
 const BUDGET_FACTOR: usize = 8;
@@ -126,7 +126,7 @@ fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), Overl
     }
 }
 
-/// Does nothing if the budget does not suffice.
+/// Compares all pieces. Returns `Ok` if they exceed the budget.
 fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs, because a run may consist of any number of pieces.
@@ -148,8 +148,8 @@ struct StridedPiece {
     count: usize,
 }
 
-/// Decides for interleaved loops of one stride, such as real and imaginary parts, or columns. If their pieces have
-/// disjoint residues, no number of steps leads from one into another. Returns `None` if it cannot decide.
+/// Checks interleaved loops of one stride, such as real and imaginary parts, or columns. If their pieces have disjoint
+/// residues, no number of steps leads from one into another. Returns `None` if the residues do not decide.
 fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut pieces = Vec::new();
@@ -185,17 +185,17 @@ fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Optio
     }
     let wrapped = (last, StridedPiece { residue: first.residue + distance, ..first });
     let next = pieces.windows(2).map(|pair| (pair[0], pair[1]));
-    let mut close =
+    let mut suspects =
         next.chain([wrapped]).filter(|(one, other)| one.residue + one.len as u64 > other.residue).peekable();
-    if close.peek().is_none() {
+    if suspects.peek().is_none() {
         return Some(Ok(()));
     }
-    close
-        .find_map(|(one, other)| meet(one, other, distance.into()))
+    suspects
+        .find_map(|(one, other)| first_overlap(one, other, distance.into()))
         .map(|offset| Err(OverlapError { offset }))
 }
 
-fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
+fn first_overlap(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
     let gap = i128::from(other.start) - i128::from(one.start);
     let steps = gap.div_euclid(distance);
     [steps, steps + 1].into_iter().find_map(|steps| {

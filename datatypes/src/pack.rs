@@ -106,7 +106,7 @@ impl<'a> Packer<'a> {
         Packer::over(Cow::Owned(T::datatype()), slice_bounds::view(src), 0, src.len())
     }
 
-    /// The bytes of the items in `src` must be initialised.
+    /// The caller ensures that the bytes of the items in `src` are initialised.
     #[inline(always)]
     fn over(
         datatype: Cow<'a, Datatype>,
@@ -129,7 +129,7 @@ impl<'a> Packer<'a> {
     /// Packs the next bytes into `out` and returns their number: `min(out.len(), self.remaining())`.
     #[inline]
     pub fn pack_into(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
-        let (datatype, at, count, position) = self.cursor.place();
+        let (datatype, at, count, position) = self.cursor.parts();
         // SAFETY: the bytes of the items are initialised and borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.pack(at, count, position, out) };
         self.cursor.skip(n);

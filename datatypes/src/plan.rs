@@ -31,7 +31,7 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    /// At most `MAX_LOOPS` loops, the outermost first.
+    /// `nest` has at most `MAX_LOOPS` loops, the outermost first.
     pub(crate) fn new(block: usize, nest: &[Loop]) -> Strided {
         let mut levels = [Loop { count: 1, stride: 0 }; MAX_LOOPS];
         levels[..nest.len()].copy_from_slice(nest);
@@ -81,7 +81,7 @@ pub(crate) struct BlockList {
     pub(crate) kernels: (ListKernel, ListKernel),
 }
 
-/// Offsets of blocks; the narrow form halves the memory that a kernel reads.
+/// Offsets of blocks or items. The narrow form halves the memory that a kernel reads for them.
 #[derive(Debug)]
 pub(crate) enum Offsets {
     Narrow(Box<[u32]>),
@@ -118,7 +118,7 @@ impl Offsets {
 ///
 /// # Invariants
 /// 1. There is at least one offset, and `body` is not empty.
-/// 2. `pieces` are the runs of `body` in order, or empty if there are more than [`MAX_PIECES`].
+/// 2. `pieces` are the pieces (offset, length) of `body` in order, or empty if there are more than [`MAX_PIECES`].
 #[derive(Debug)]
 pub(crate) struct ItemList {
     pub(crate) offsets: Offsets,
@@ -126,7 +126,7 @@ pub(crate) struct ItemList {
     pub(crate) pieces: Box<[(i64, usize)]>,
 }
 
-/// Maximum number of runs of an item that the kernel of a list copies itself.
+/// Maximum number of pieces of an item that the kernel of a list copies itself.
 pub(crate) const MAX_PIECES: usize = 16;
 
 /// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
@@ -161,7 +161,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// Returns whether both are known to be equal. A false negative only misses an optimisation.
+    /// Returns whether the bodies are known to be equal. A false negative only misses an optimisation.
     pub(crate) fn same(&self, other: &Body) -> bool {
         match (self, other) {
             (Body::Empty, Body::Empty) => true,
@@ -226,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// `None` for bodies made of plans.
+    /// Returns the number of blocks or runs, or `None` for bodies made of plans.
     pub(crate) fn blocks(&self) -> Option<usize> {
         match &self.body {
             Body::Empty => Some(0),

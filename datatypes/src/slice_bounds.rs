@@ -3,7 +3,7 @@
 use crate::{Datatype, Equivalent, OutOfRangeError, Receivable, extent};
 use core::mem::MaybeUninit;
 
-/// Returns the packed size of the items.
+/// Returns the packed size of the items, or an error if they exceed a slice of `available` bytes.
 #[inline]
 pub(crate) fn check(
     datatype: &Datatype,

@@ -1,4 +1,4 @@
-//! Copies from layout to layout, without a packed form between.
+//! Copies from layout to layout without an intermediate packed form.
 
 use core::ops::Range;
 

@@ -112,17 +112,17 @@ impl<'a> Unpacker<'a> {
         Unpacker::over(Cow::Owned(datatype), slice_bounds::view_mut(dst), 0, count)
     }
 
-    /// Unpacks the next bytes and returns their number: all of `input`.
+    /// Unpacks all of `input` as the next bytes and returns its length.
     ///
     /// # Errors
-    /// [`TooLongError`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
+    /// [`TooLongError`] if `input` is longer than [`remaining`](Unpacker::remaining); then nothing is written.
     #[inline]
     pub fn unpack_from(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
         let capacity = self.remaining();
         if input.len() > capacity {
             return Err(TooLongError { given: input.len(), capacity });
         }
-        let (datatype, at, count, position) = self.cursor.place();
+        let (datatype, at, count, position) = self.cursor.parts();
         // SAFETY: the bytes of the items may be written and are exclusively borrowed, by the invariant of `cursor`, so
         // `input` is elsewhere.
         let n = unsafe { datatype.unpack(at, count, position, input) };

@@ -5,7 +5,7 @@ use crate::{ArrayOrder, Datatype, InvalidValueError, TypeEnvelope, construct};
 
 impl Datatype {
     /// Checks every `bool` and `char` of `count` items that begins in the first `bytes` packed bytes, even if it ends
-    /// after them. Replaces invalid ones by `false` and `'\0'`, and reports the first.
+    /// after them. Replaces invalid elements by `false` and `'\0'`, and reports the first.
     ///
     /// # Errors
     /// [`InvalidValueError`]: the first invalid element in pack order. All invalid elements are replaced.
@@ -157,7 +157,7 @@ impl Validator {
     }
 }
 
-/// Returns the address `count` strides on, which may be outside of the buffer and is then not accessed.
+/// Returns `at` moved by `count` strides. The result may be outside of the buffer; then it is not accessed.
 fn step(at: *mut u8, count: usize, stride: i64) -> *mut u8 {
     at.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }

@@ -85,7 +85,7 @@ impl Bias {
                 // After this time every earlier store of the owner is visible.
                 std::thread::sleep(STORE_BUFFER_DRAIN);
             }
-            // SYNC bias (release): a thread that reads it does not need the fence.
+            // SYNC bias (release): a thread that reads `SHARED` does not need the fence.
             self.owner.store(SHARED, Ordering::Release);
         }
     }
@@ -94,7 +94,7 @@ impl Bias {
 /// A value and its lock, which can be biased to one thread.
 ///
 /// # Invariants
-/// 1. Only the first owner of the bias writes `held`.
+/// 1. Only the thread that the bias was created for writes `held`.
 /// 2. A thread that uses the value through a guard either has set `held` and has then seen, after a fence, that it owns
 ///    the bias; or it holds `lock` and has seen after the revocation that `held` is not set.
 pub struct Mutex<T> {

@@ -127,8 +127,8 @@ impl Buf {
         Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.region())
     }
 
-    /// Sets the pool region that contains the items, if any. It exists as long as their block. A promise that the
-    /// memory of a buffer is valid includes its region.
+    /// Sets the pool region that contains the items, if any. The region exists as long as the block of the items. A
+    /// promise that the memory of a buffer is valid also covers the region.
     pub fn in_region(self, region: Option<&Region>) -> Self {
         match region {
             Some(region) => Buf { origin: Origin::Region(RegionRef(region.into())), ..self },
@@ -237,8 +237,8 @@ impl Buf {
     /// Returns the packed bytes of all items.
     ///
     /// # Errors
-    /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], as the length depends on the other
-    /// buffer.
+    /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], because the length depends on the other
+    /// buffer of the call.
     #[inline]
     pub fn bytes(&self) -> Result<usize, BufError> {
         if matches!(self.origin, Origin::Chain(_) | Origin::InPlace) {

@@ -13,7 +13,7 @@ pub(crate) fn name(is_big_endian: bool) -> &'static str {
 /// Checks that a peer has the byte order of this rank.
 ///
 /// # Errors
-/// If it has the other one.
+/// If the peer has the other byte order.
 pub(crate) fn check(peer: PeerId, is_big_endian: bool) -> Result<(), String> {
     if is_big_endian == IS_BIG_ENDIAN {
         return Ok(());

@@ -25,13 +25,13 @@ pub type Outcome = Result<Envelope, Fault>;
 /// The state of an operation when the call that starts it returns.
 #[derive(Debug)]
 pub enum Started {
-    /// It is complete.
+    /// The operation is complete.
     Done(Envelope),
-    /// It is pending; this handle observes its completion.
+    /// The operation is pending; this handle observes its completion.
     Pending(Completion),
 }
 
-/// The cell between the two handles. It shares no cache line with other data, because other cores may use those.
+/// The state that the two handles share. Its cache lines contain no other data, which other cores might use.
 ///
 /// # Invariants
 /// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The drop of the
@@ -45,7 +45,7 @@ struct Node {
     target: UnsafeCell<MaybeUninit<Target>>,
 }
 
-// SAFETY: by the invariants each field has one user at a time; `is_complete` hands it over.
+// SAFETY: by the invariants each field has one user at a time; `is_complete` hands over the outcome.
 unsafe impl Send for Node {}
 // SAFETY: as above; after the completion the outcome is only read.
 unsafe impl Sync for Node {}
@@ -53,7 +53,7 @@ unsafe impl Sync for Node {}
 const NODE_CACHE_MAX: usize = 256;
 
 thread_local! {
-    #[expect(clippy::vec_box, reason = "handles point to them: they stay where they are")]
+    #[expect(clippy::vec_box, reason = "handles point to the nodes, so the nodes must not move")]
     static NODE_CACHE: RefCell<Vec<Box<Node>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// # Safety
-    /// It was written and not dropped, and nothing else uses it.
+    /// The outcome was written and not dropped, and nothing else uses it.
     unsafe fn drop_outcome(&self) {
         // SAFETY: the caller's promise.
         self.outcome.with_mut(|outcome| unsafe { outcome.cast::<Outcome>().drop_in_place() });
@@ -87,9 +87,9 @@ impl Node {
     /// Puts a node into the thread's cache, or frees it.
     ///
     /// # Safety
-    /// Nothing else uses it, and its outcome is dropped.
+    /// Nothing else uses the node, and its outcome is dropped.
     unsafe fn recycle(node: NonNull<Node>) {
-        // SAFETY: it was leaked by `alloc`, and nobody else uses it.
+        // SAFETY: the node was leaked by `alloc`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
         node.is_complete = AtomicBool::new(false);
         let _ = NODE_CACHE.try_with(|cache| {
@@ -135,7 +135,7 @@ impl Completion {
         self.0.addr().get()
     }
 
-    /// Returns the outcome if the operation is complete. The engine does not touch its memory after the completion.
+    /// Returns the outcome if the operation is complete. The engine does not access its buffer afterwards.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
         if !self.node().is_complete() {
@@ -150,7 +150,7 @@ impl Completion {
     /// Converts the handle into the present state of the operation.
     ///
     /// # Errors
-    /// The fault, if it has already failed.
+    /// The fault, if the operation has already failed.
     pub fn started(self) -> Result<Started, Fault> {
         match self.outcome() {
             None => Ok(Started::Pending(self)),
@@ -165,7 +165,7 @@ impl Drop for Completion {
         if !self.node().is_complete() {
             return detach(Detached(self.0));
         }
-        // SAFETY: invariant 1: the completer is done, the node is ours; invariant 2: the outcome was written.
+        // SAFETY: invariant 1: the completer does not use the node any more; invariant 2: the outcome was written.
         unsafe { self.node().drop_outcome() };
         // SAFETY: as above.
         unsafe { Node::recycle(self.0) };
@@ -178,8 +178,8 @@ struct Detached(NonNull<Node>);
 unsafe impl Send for Detached {}
 
 /// Nodes whose [`Completion`] was dropped before the operation was complete, and the length of the list at which the
-/// next addition recycles the complete ones. With this list, a completer need not know whether its completion still
-/// exists, which would take a locked instruction.
+/// next addition recycles the complete ones. Because of this list, a completer need not check whether its
+/// completion still exists, which would take a locked instruction.
 static DETACHED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), RECLAIM_MIN));
 
 /// The smallest length of the list at which an addition searches it for complete nodes.
@@ -200,14 +200,14 @@ fn reclaim() {
     let lock = || DETACHED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut nodes = std::mem::take(&mut lock().0);
     nodes.retain(|Detached(at)| {
-        // SAFETY: it lives until it is recycled, below.
+        // SAFETY: the node lives until it is recycled, below.
         let node = unsafe { at.as_ref() };
         if !node.is_complete() {
             return true;
         }
         // SAFETY: invariants 1 and 2, as in the drop of a completion.
         unsafe { node.drop_outcome() };
-        // SAFETY: as above; it leaves the list.
+        // SAFETY: as above; the node leaves the list.
         unsafe { Node::recycle(*at) };
         false
     });

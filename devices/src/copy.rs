@@ -26,7 +26,7 @@ pub(crate) fn fill(room: &mut [MaybeUninit<u8>], bytes: &[u8]) {
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     match len {
         0 => (),
-        // SAFETY: the caller's promise; `len` is at least the unit, and at most twice that.
+        // SAFETY: the caller's promise; `len` is at least `N`.
         1 => unsafe { copy_two_overlapping::<1>(from, to, len) },
         // SAFETY: as above.
         2..=3 => unsafe { copy_two_overlapping::<2>(from, to, len) },
@@ -53,7 +53,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 unsafe fn copy_two_overlapping<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     type Unit<const N: usize> = MaybeUninit<[u8; N]>;
     let (end_from, end_to) = (from.wrapping_add(len - N), to.wrapping_add(len - N));
-    // SAFETY: the caller's promise; any bytes are a unit, at any address. Both are read before one is written.
+    // SAFETY: the caller's promise; a unit may have any bytes and any address. Both are read before one is written.
     let first: Unit<N> = unsafe { from.cast::<Unit<N>>().read_unaligned() };
     // SAFETY: as above, and `N <= len`.
     let last: Unit<N> = unsafe { end_from.cast::<Unit<N>>().read_unaligned() };

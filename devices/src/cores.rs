@@ -12,7 +12,7 @@ use std::io;
 use crate::config::{Choice, Config, Number};
 use crate::sys;
 
-/// The number of cores that the ranks of a host share. It decides whether they are oversubscribed.
+/// The number of cores that the ranks of a host share. With more ranks than that, the cores are oversubscribed.
 pub const CORES: Number = Number {
     name: "CORES",
     default: 0,
@@ -23,7 +23,7 @@ pub const CORES: Number = Number {
 /// The way in which a launcher binds ranks to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bind {
-    /// Each of several ranks on its share of the cores, if there are enough for all.
+    /// If there are several ranks and enough cores for all, each on its share of the cores.
     Auto,
     /// Each rank on one logical processor.
     Core,
@@ -31,7 +31,7 @@ pub enum Bind {
     None,
 }
 
-/// The binding of ranks if the command line does not set it. The launcher reads it; the library does not bind ranks.
+/// The binding of ranks if the command line does not set it. Only `mpjrun` and `mpj-perf` read it.
 pub const BIND: Choice<Bind> = Choice {
     name: "BIND",
     values: &[("auto", Bind::Auto), ("core", Bind::Core), ("none", Bind::None)],
@@ -122,7 +122,7 @@ impl Cores {
     /// so it may be called between fork and exec.
     ///
     /// # Errors
-    /// If the system forbids or does not support it, or none of the processors exists.
+    /// If the system forbids or does not support binding, or none of the processors exists.
     pub fn bind(&self) -> io::Result<()> {
         sys::run_on(self.numbers())
     }
@@ -169,7 +169,7 @@ mod tests {
         Cores::grouped((0..4 * cores).map(cpu).collect())
     }
 
-    fn written(shares: Vec<Cores>) -> String {
+    fn shares_text(shares: Vec<Cores>) -> String {
         shares.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
@@ -202,8 +202,8 @@ mod tests {
         if usable() < 2 {
             return;
         }
-        assert_eq!(written(two_packages(2).shares(2).unwrap()), "0-1+4-5 2-3+6-7");
-        assert_eq!(written(two_packages(2).shares(1).unwrap()), "0-7");
+        assert_eq!(shares_text(two_packages(2).shares(2).unwrap()), "0-1+4-5 2-3+6-7");
+        assert_eq!(shares_text(two_packages(2).shares(1).unwrap()), "0-7");
     }
 
     #[test]

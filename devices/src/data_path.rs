@@ -4,8 +4,8 @@ use crate::config::Choice;
 
 /// The path of a message's bytes: through a buffer of the library, or directly from user to user.
 ///
-/// It is a preference of one side: the sender's path concerns the copies at the sender, the receiver's those at the
-/// receiver. Any combination works.
+/// Each side chooses its own path: the sender's path determines the copies at the sender, the receiver's path those at
+/// the receiver. Any combination works.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DataPath {
     /// The fastest known path for the device, the size and the layout.
@@ -17,8 +17,8 @@ pub enum DataPath {
     /// The message moves directly between the users' memories, if the device supports that for this memory, and if the
     /// other side has this path or its [`Auto`](DataPath::Auto) does the same for this length. Otherwise the message
     /// moves as with `Auto`. If the sender's device supports it, a zero-copy send of any length except 0 completes only
-    /// when its receiver has the message. Therefore ranks deadlock if they send to each other before they receive, as
-    /// they do with any message that is too long to be buffered.
+    /// after a receive has matched it. Therefore ranks deadlock if they send to each other before they receive, as they
+    /// do with any message that is too long to be buffered.
     ZeroCopy,
 }
 

@@ -30,11 +30,11 @@ impl Drop for DeferDrops {
     }
 }
 
-/// Drops a user's value: at once, or later if this thread defers drops, as it does while it makes progress for its
-/// rank. Call it for a [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
+/// Drops a user's value at once, or, if this thread defers drops because it makes progress for its rank, later. Call
+/// this function in the drop of a [`KeepAlive`](crate::KeepAlive) for values whose drop runs foreign code.
 ///
-/// The panic of a deferred drop is not propagated, because it is unrelated to the call that then runs; the panic hook
-/// reports it.
+/// The panic of a deferred drop is not propagated, because the call that runs the drop is unrelated to it; the panic
+/// hook reports the panic.
 pub fn drop_deferred<T: Send + 'static>(value: T) {
     if !is_deferring() {
         return drop(value);

@@ -2,8 +2,8 @@
 //! which move frames.
 //!
 //! A *frame* is a head of 8 to [`HEAD_MAX`] bytes and a body. A device keeps the frames of one peer in order, never
-//! merges or splits them, and does not interpret them. All methods of [`Device`] take `&self`, and all threads share
-//! it. The state that changes with each message is in two kinds of values, which the engine protects by its own locks:
+//! merges or splits them, and does not interpret them. All threads share the [`Device`]: its methods take `&self`. The
+//! state that changes with each message is in two kinds of values, which the engine protects by its own locks:
 //!
 //! * An [`Endpoint`] is the sending end to one peer. The engine stores it in the send queue of that peer, and uses it
 //!   under the queue's lock.
@@ -51,7 +51,7 @@ impl fmt::Debug for PeerId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address(pub Vec<u8>);
 
-/// The priority of a device for a peer: the engine uses the device with the highest value, or the first of several.
+/// The priority of a device for a peer: the engine uses the first of the devices with the highest value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Affinity(pub u32);
 
@@ -63,7 +63,7 @@ pub struct Caps {
     /// The longest body of one frame in bytes, at least `eager_limit`.
     pub max_send_size: usize,
     /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. A get that copies within the call delays sends to
-    /// that peer; [`SizeRange::max`] limits each delay.
+    /// that peer; [`SizeRange::max`] limits the bytes of each call.
     pub get: Option<SizeRange>,
     /// Sizes for which [`Endpoint::put`] pays; `None` if unsupported. No protocol of the engine uses it yet.
     pub put: Option<SizeRange>,
@@ -72,11 +72,11 @@ pub struct Caps {
     /// Whether `get`, `put` and `post_zcopy` accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
     /// The smallest body in bytes for which it pays to register memory outside of a pool region for one operation;
-    /// `None` if `get`, `put` and `post_zcopy` need no local registration. For shorter bodies and for unsupported
-    /// layouts, the engine prefers a pool block; not for short ones with [`ZeroCopy`](crate::DataPath::ZeroCopy).
+    /// `None` if `get`, `put` and `post_zcopy` need no local registration. For unsupported layouts, and for shorter
+    /// bodies except with [`ZeroCopy`](crate::DataPath::ZeroCopy), the engine prefers a pool block.
     pub register_from: Option<usize>,
-    /// The smallest body in bytes in a pool block that the sender [exports](Device::export) instead of sending it
-    /// eagerly, so that its receiver can [view](Endpoint::view) it; `None` if unsupported.
+    /// The smallest body in bytes that the sender [exports](Device::export) instead of sending it eagerly, if it is in
+    /// a pool block, so that its receiver can [view](Endpoint::view) it; `None` if unsupported.
     pub exports_from: Option<usize>,
 }
 
@@ -158,7 +158,7 @@ pub type MakeStorage = Box<dyn Fn(usize) -> Result<Box<dyn Storage>, StorageErro
 ///     }
 /// }
 /// ```
-#[expect(unsafe_code, reason = "memory is given back when an inlet says that a device is done with it")]
+#[expect(unsafe_code, reason = "memory is reclaimed when an inlet reports that the device no longer uses it")]
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Returns the name by which users select the device, such as `smdev`.
     fn name(&self) -> &'static str;
@@ -193,7 +193,7 @@ pub struct Opened {
 ///   [received](Self::is_received). The peer may continue to read memory if another process executes the read and the
 ///   data is discarded.
 /// * After the endpoints, the inlet and then the device have been dropped, none of this memory is accessed any more.
-#[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
+#[expect(unsafe_code, reason = "messages are delivered from memory that a device reports as written")]
 pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns the name of its driver.
     fn name(&self) -> &'static str;
@@ -270,7 +270,7 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// is exported.
     ///
     /// The device holds a copy of `keep` for as long as the peer views the memory, even after the registration was
-    /// dropped. After that drop, the owner may use the memory again when there are no other copies of `keep`.
+    /// dropped. After that drop, the owner may reuse the memory as soon as it has the only copy of `keep`.
     ///
     /// # Safety
     /// The memory is initialised. It stays valid and is not written to while a copy of `keep` exists.

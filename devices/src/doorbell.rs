@@ -1,6 +1,6 @@
 //! The doorbell by which threads of this process wake a sleeping rank, for events of any device.
 //!
-//! Events of other processes wake the rank by the descriptors that devices [arm](crate::Device::arm).
+//! Events of other processes wake the rank through the descriptors of [`Device::arm`](crate::Device::arm).
 
 #[cfg(loom)]
 mod counter;
@@ -53,13 +53,13 @@ impl Doorbell {
         self.event.signal();
     }
 
-    /// Sleeps until a ring, until a descriptor of `also` becomes readable, or for `limit`; a system signal can end the
+    /// Sleeps until a ring, until one of `descriptors` becomes readable, or for `limit`; a system signal can end the
     /// sleep early. After setting the flag it calls `ready` once, and returns without sleeping if the result is true.
-    pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
+    pub fn sleep(&self, descriptors: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(1, Ordering::Relaxed);
         fence::heavy_fence();
         if !ready() {
-            self.event.wait(also, limit);
+            self.event.wait(descriptors, limit);
         }
         self.asleep.store(0, Ordering::Relaxed);
         self.event.clear();

@@ -66,16 +66,16 @@ pub enum Fault {
         /// Its tag.
         tag: i32,
     },
-    /// A rank of the communicator has died, or this rank has failed all its operations.
+    /// A rank of the communicator has died, or this rank has failed all its operations, as after a timeout.
     Dead {
-        /// Its rank in the world.
+        /// The rank in the world that died or failed.
         rank: u32,
-        /// How it died.
+        /// How it died or failed.
         cause: Arc<str>,
     },
     /// The peer is exiting or has exited normally, and takes no part in this operation.
     Left {
-        /// Its rank in the world; `None` if this is so for all peers.
+        /// Its rank in the world; `None` if all other ranks have exited.
         rank: Option<u32>,
     },
     /// The sender cancelled the message after the match, because the sender's call failed.
@@ -104,7 +104,7 @@ pub enum Fault {
     Freed,
     /// No device reaches the peer, its connection broke, or there is no such rank.
     Unreachable {
-        /// Its rank in the world.
+        /// The peer's rank in the world; the given rank in the communicator if there is no such rank.
         rank: u32,
         /// The reason that the device gave.
         why: Arc<str>,
@@ -114,9 +114,9 @@ pub enum Fault {
         /// The size of the allocation that failed, in bytes.
         bytes: usize,
     },
-    /// The limit on the number of messages that wait for a reply from one rank is reached.
+    /// Too many messages wait for a reply from one rank, or for the connection to it.
     TooManyMessages {
-        /// Its rank in the world.
+        /// That rank in the world.
         rank: u32,
         /// The limit.
         limit: u64,

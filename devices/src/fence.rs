@@ -17,8 +17,8 @@ pub(crate) fn is_asymmetric() -> bool {
     if cfg!(loom) {
         return false;
     }
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(membarrier::register)
+    static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
+    *IS_REGISTERED.get_or_init(membarrier::register)
 }
 
 /// The frequent side's fence, such as a sender's between its write and its read of the sleep flag.
@@ -42,9 +42,9 @@ impl LightFence {
 /// light fences are compiler fences and the kernel has now refused `membarrier`, for example because the program
 /// restricts its own system calls.
 pub(crate) fn heavy_fence() -> bool {
-    let all = is_asymmetric() && membarrier::run();
-    if !all {
+    let all_threads_fenced = is_asymmetric() && membarrier::run();
+    if !all_threads_fenced {
         fence(Ordering::SeqCst);
     }
-    all || !is_asymmetric()
+    all_threads_fenced || !is_asymmetric()
 }

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn ranks_and_processes_map_to_each_other() {
         for len in [0, 1, 2, 1000] {
-            // Each process once, in a shuffled order: 7919 is coprime to every positive length.
+            // Each process once, in a shuffled order: 7919 is coprime to each positive length.
             let peers: Vec<u32> = (0..len).map(|i| 3 + 2 * (i * 7919 % len.max(1))).collect();
             let group: Group = peers.iter().copied().collect();
             assert_eq!(group.size(), len);

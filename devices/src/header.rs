@@ -1,4 +1,4 @@
-//! The heads of frames, by which the protocols communicate.
+//! The heads of frames: the wire format of the protocols.
 //!
 //! ```text
 //!  short, 8 B                         long, 40 B: the short one and four words
@@ -6,9 +6,9 @@
 //!  kind   code   channel  tag         hash    count   op      extra
 //!  u8     u8     u16      i32         u64     u64     u64     u64
 //! ```
-//! All fields are little-endian. In frames of messages, `code` is the primitive of the message, or 0 if it is mixed;
-//! then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has a short head,
-//! so that up to 48 bytes of body share its cache line. All other frames have a long head.
+//! All fields are little-endian. In frames of messages, `code` is the primitive of the message. It is 0 for a mixed
+//! message, and then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has
+//! a short head, so that up to 48 bytes of body share its cache line. All other frames have a long head.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,28 +16,27 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum FrameKind {
-    /// Declares that the sender's number `channel` stands for the context `hash`, in which the sender has rank `tag`.
+    /// Binds the sender's channel id `channel` to the context `hash`, in which the sender has rank `tag`.
     Bind = 1,
     /// An eager message with its body.
     Eager = 2,
-    /// The same, as the sender's operation `op`; the receiver replies with [`FrameKind::Fin`] when it has matched.
+    /// An eager message of the sender's operation `op`, which waits for [`FrameKind::Fin`] or [`FrameKind::Nack`].
     EagerSync = 3,
-    /// A message of `extra` bytes whose body is at the sender as operation `op`. The body of the frame, if it has one,
-    /// is the [`RemoteKey`](crate::device::RemoteKey) by which the receiver can get it.
+    /// A message of `extra` bytes whose body is at the sender, as its operation `op`. The body of the frame, if any, is
+    /// the [`RemoteKey`](crate::device::RemoteKey) with which the receiver can get or view the body of the message.
     Rts = 4,
-    /// A request for the body of `op`, as data for the receiver's operation `extra`.
+    /// Requests the body of the sender's operation `op`, in data frames for the receiver's operation `extra`.
     Cts = 5,
     /// A fragment of the body for the receiver's operation `op`, at byte `extra`.
     Data = 6,
-    /// The sender's operation `op` is complete: the receiver has matched the message, and has all of a rendezvous body.
+    /// The receiver has matched the message of the sender's operation `op`, and needs nothing more of it.
     Fin = 7,
-    /// A transfer of `extra` bytes of credit. `op` 0: the receiver grants them, anew or after use. 1: the receiver
-    /// recalls up to that number of bytes. 2: the sender returns them.
+    /// A transfer of `extra` bytes of credit. `op` 0: the receiver of messages grants them, for the first time or
+    /// again. 1: the receiver recalls up to that number of bytes. 2: the sender of messages returns them.
     Credit = 8,
-    /// A failed rendezvous of context `hash`; it names the context because either side may have freed the channel.
-    /// `extra` 0: the sender has cancelled the body that the receiver's operation `op` waits for. 1: the message of the
-    /// sender's operation `op` will not be received. `count` is 1 + the first rank that the sender of this frame knows
-    /// to have died, or 0 if it knows of none.
+    /// Ends an operation of context `hash`. Names the context, because either side may have freed the channel. `extra`
+    /// 0: the body for the receiver's operation `op` will not come. 1: the message of the sender's operation `op` will
+    /// not be received. `count` is 1 + the first dead rank in the roster of this frame's sender, or 0 without a death.
     Nack = 9,
 }
 
@@ -58,8 +57,8 @@ impl FrameKind {
     }
 }
 
-/// The first word of every head. Its parts are stored as one word, because a load of bytes that several stores have
-/// just written would wait.
+/// The first word of every head. Its parts are stored as one word, because a load of a word waits if several narrower
+/// stores have just written it.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(transparent)]
 pub(crate) struct ShortHead(U64);
@@ -105,7 +104,7 @@ pub(crate) struct Head {
 
 const SHORT: usize = size_of::<ShortHead>();
 const LONG: usize = size_of::<Head>();
-/// The longest body that shares a cache line with a short head: the minimum of the eager limit parameters.
+/// The longest body that shares a cache line with a short head, and the minimum of the eager limit parameters.
 pub(crate) const MAX_INLINE_BODY: usize = crate::ring::INLINE - SHORT;
 
 const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);
@@ -125,7 +124,7 @@ impl Head {
         Some((FrameKind::from_code(head.short.kind())?, head))
     }
 
-    /// Returns the bytes to send: the short form if the other fields are not needed.
+    /// Returns the bytes to send: a short head if the frame allows it, otherwise a long one.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.short.kind() == FrameKind::Eager as u8 && self.short.code() != 0 {
             self.short.as_bytes()

@@ -41,8 +41,8 @@ pub struct Hosts {
 /// # Invariants
 /// 1. `runs` is in order of rank, adjacent runs are on different hosts, and no run is empty: `first` is 0 in the first
 ///    run, grows from run to run, and is below `size`.
-/// 2. `by_host` contains the index of each run once, in the order of hosts and then of ranks; those of host `h` begin
-///    at `host_begins[h]`, and there is at least one.
+/// 2. `by_host` contains the index of each run once, in the order of hosts and then of ranks. The runs of host `h`
+///    begin at `host_begins[h]`; each host has at least one.
 #[derive(PartialEq, Eq)]
 struct Map {
     size: u32,
@@ -54,7 +54,7 @@ struct Map {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     host: HostId,
-    /// The first rank. The run ends where the next run host_begins.
+    /// The first rank. The run ends where the next run begins.
     first: u32,
     /// The number of ranks that its host has in earlier runs.
     before: u32,
@@ -113,10 +113,10 @@ impl Hosts {
     /// If the runs are not a valid map.
     pub fn from_runs(runs: impl IntoIterator<Item = (HostId, u32)>) -> Result<Self, HostsError> {
         let mut map: Vec<Run> = Vec::new();
-        let mut ranks: Vec<u32> = Vec::new();
+        let mut host_sizes: Vec<u32> = Vec::new();
         let mut size = 0u32;
         for (run, (host, len)) in runs.into_iter().enumerate() {
-            let known = ranks.len() as u32;
+            let known = host_sizes.len() as u32;
             if len == 0 {
                 return Err(HostsError::Empty { run });
             }
@@ -124,17 +124,17 @@ impl Hosts {
                 return Err(HostsError::HostGap { run, host, known });
             }
             if host.0 == known {
-                ranks.push(0);
+                host_sizes.push(0);
             }
             let first = size;
             size = size.checked_add(len).ok_or(HostsError::TooManyRanks)?;
-            let of_host = &mut ranks[host.0 as usize];
+            let of_host = &mut host_sizes[host.0 as usize];
             if map.last().is_none_or(|last| last.host != host) {
                 map.push(Run { host, first, before: *of_host });
             }
             *of_host += len;
         }
-        Ok(Hosts { map: Arc::new(Map::new(size, map, ranks.len())) })
+        Ok(Hosts { map: Arc::new(Map::new(size, map, host_sizes.len())) })
     }
 
     /// Returns the number of ranks of all hosts.
@@ -162,7 +162,7 @@ impl Hosts {
         HostRanks { map: Arc::clone(&self.map), host }
     }
 
-    /// Returns the runs, as [`from_runs`](Self::from_runs) takes them; adjacent runs on one host are merged.
+    /// Returns the host and the ranks of each run, in order of rank; adjacent runs on one host are merged.
     pub fn runs(&self) -> impl Iterator<Item = (HostId, Range<u32>)> {
         (0..self.map.runs.len()).map(|run| (self.map.runs[run].host, self.map.ranks(run)))
     }
@@ -193,7 +193,7 @@ impl Map {
         self.runs[run].first..self.runs.get(run + 1).map_or(self.size, |next| next.first)
     }
 
-    fn of(&self, host: HostId) -> &[u32] {
+    fn runs_of(&self, host: HostId) -> &[u32] {
         let at = |host: usize| self.host_begins.get(host).map_or(self.by_host.len(), |begin| *begin as usize);
         let host = host.0 as usize;
         &self.by_host[at(host)..at(host.saturating_add(1))]
@@ -216,7 +216,7 @@ impl HostRanks {
 
     /// Returns the number of ranks on the host.
     pub fn len(&self) -> u32 {
-        self.map.of(self.host).last().map_or(0, |last| {
+        self.map.runs_of(self.host).last().map_or(0, |last| {
             let run = *last as usize;
             self.map.runs[run].before + self.map.ranks(run).len() as u32
         })
@@ -224,7 +224,7 @@ impl HostRanks {
 
     /// Returns the rank with an index, if the index is valid.
     pub fn rank(&self, index: u32) -> Option<u32> {
-        let runs = self.map.of(self.host);
+        let runs = self.map.runs_of(self.host);
         let after = runs.partition_point(|run| self.map.runs[*run as usize].before <= index);
         let run = runs[..after].last()?;
         let rank =
@@ -240,13 +240,13 @@ impl HostRanks {
 
     /// Returns the ranks, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        self.map.of(self.host).iter().flat_map(|run| self.map.ranks(*run as usize))
+        self.map.runs_of(self.host).iter().flat_map(|run| self.map.ranks(*run as usize))
     }
 }
 
 impl fmt::Debug for HostRanks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs = self.map.of(self.host).iter().map(|run| self.map.ranks(*run as usize));
+        let runs = self.map.runs_of(self.host).iter().map(|run| self.map.ranks(*run as usize));
         write!(f, "{:?}", self.host)?;
         f.debug_list().entries(runs).finish()
     }

@@ -1,29 +1,29 @@
 //! Named points of the protocols at which a test can kill a process: `MPJ_KILL_AT=POINT:RANK:COUNT` kills the process
-//! of that rank when it reaches the point for the count-th time. Other builds than debug builds with the feature
-//! `conformance` ignore it.
+//! of that rank when it reaches the point for the count-th time. Only debug builds with the feature `conformance` read
+//! the variable.
 
 /// A point at which a test kills a rank; the other ranks must handle the death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-#[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "tests see it, and no others"))]
+#[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "only tests export it"))]
 pub enum KillPoint {
     /// The device has accepted an eager message.
     EagerSent,
-    /// An eager message has matched its receive.
+    /// An arriving eager message has matched a posted receive.
     EagerMatched,
-    /// The RTS of a long message was sent.
+    /// The RTS of a message was posted or queued.
     RtsSent,
     /// An RTS has arrived, and no reply was sent yet.
     RtsReceived,
-    /// The CTS was sent, which requests the body.
+    /// The CTS, which requests the body, was posted or queued.
     CtsSent,
     /// The device has accepted a fragment of the body.
     PieceSent,
     /// A fragment of the body was received.
     PieceLanded,
-    /// The FIN was sent, which completes the operation of the sender.
+    /// The FIN, which completes the operation of the sender, was posted or queued.
     FinSent,
-    /// The rank has begun to close.
+    /// The rank is about to report that it is closing.
     Closing,
 }
 

@@ -55,7 +55,7 @@ pub struct ExitEvent {
     pub exit: Exit,
 }
 
-/// Returns whether the text of a death names the death of `rank` as its cause.
+/// Returns whether `exit` is a death whose text names the death of `rank` as its cause.
 fn is_caused_by(exit: &Exit, rank: u32) -> bool {
     matches!(exit, Exit::Died(cause) if cause.contains(&format!("rank {rank} has died")))
 }
@@ -136,7 +136,7 @@ impl Roster {
         events.all.get(seen..).unwrap_or(&[]).to_vec()
     }
 
-    /// Records a rank's exit, passes it to the broadcaster, and wakes all subscribers if it is a death.
+    /// Passes a new exit to the broadcaster, and records it here at once unless the broadcaster will return it.
     pub fn report(&self, rank: u32, exit: Exit) {
         let event = ExitEvent { rank, exit };
         if self.is_new(&event)
@@ -228,7 +228,7 @@ impl Roster {
         self.first_death_among(|_| true)
     }
 
-    /// Returns the death that caused the others: the first one, unless [reports](Self::report_cause) lead from it to
+    /// Returns the death that caused the others: the first one, unless [reports](Self::report_cause) trace it back to
     /// the death of another rank.
     pub fn cause(&self) -> Option<ExitEvent> {
         let events = self.events();
@@ -245,10 +245,10 @@ impl Roster {
         Some(cause.clone())
     }
 
-    /// Returns the first death of a rank for which `counts` returns true. It may be the cause of the others.
-    pub fn first_death_among(&self, counts: impl Fn(u32) -> bool) -> Option<ExitEvent> {
+    /// Returns the first death among the ranks for which `predicate` returns true.
+    pub fn first_death_among(&self, predicate: impl Fn(u32) -> bool) -> Option<ExitEvent> {
         let events = self.events();
-        events.deaths.iter().map(|at| &events.all[*at]).find(|death| counts(death.rank)).cloned()
+        events.deaths.iter().map(|at| &events.all[*at]).find(|death| predicate(death.rank)).cloned()
     }
 }
 

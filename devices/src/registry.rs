@@ -147,14 +147,14 @@ mod tests {
         let registry = ["smdev", "shmdev", "niodev"]
             .into_iter()
             .fold(Registry::empty(), |registry, name| registry.without(name, "it is not here"));
-        for (name, said) in [
+        for (name, expected) in [
             ("mailbox", "no device is named 'mailbox'; available: smdev, shmdev, niodev"),
             ("shmdv", "no device is named 'shmdv' (did you mean shmdev?); available:"),
             ("nio", "no device is named 'nio' (did you mean niodev?); available:"),
             ("s", "no device is named 's'; available:"),
         ] {
             let why = registry.clone().select(&["niodev", name]).unwrap_err().why;
-            assert!(why.starts_with(said), "{why}");
+            assert!(why.starts_with(expected), "{why}");
         }
     }
 

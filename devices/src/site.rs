@@ -28,7 +28,7 @@ pub struct Site {
 pub struct Lane {
     /// The index of the lane, from 0 on. A lane connects to the lane with the same index at each peer.
     pub index: u32,
-    /// The number of lanes, the same at all ranks. A device can divide resources of the rank by it.
+    /// The number of lanes, the same at all ranks. A device can divide the rank's resources among them.
     pub count: u32,
 }
 

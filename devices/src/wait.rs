@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(policy.times(), (policy.spin, policy.until_sleep), "the wait polls again");
         policy.note_yield(TIME_SLICE);
         policy.note_yield(CONTEXT_SWITCH);
-        assert_eq!(policy.times(), (Duration::ZERO, policy.until_sleep), "other threads yield the core soon");
+        assert_eq!(policy.times(), (Duration::ZERO, policy.until_sleep), "only the spin phase is skipped");
     }
 
     #[test]

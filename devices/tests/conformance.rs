@@ -74,7 +74,7 @@ conformance!(niodev);
 conformance!(ibvdev);
 conformance!(late);
 
-/// Cases that take minutes on an emulated network with a window of four frames. The others wait for frames, too.
+/// Cases that take minutes on an emulated network with a window of four frames. Other cases exhaust the window, too.
 const LARGE_VOLUMES: &[&str] = &[
     "long_strided_messages_arrive",
     "chains_of_every_size_arrive",
@@ -105,7 +105,7 @@ fn smallest_limits(device: &str) {
     }
 }
 
-/// Cases whose sends must complete without the receiver. With zero copy they wait for it.
+/// Cases whose sends must complete before they are received. With zero copy, they do not.
 const EAGER: &[&str] = &[
     "freeing_a_channel_returns_credit",
     "messages_sent_before_a_death_arrive",
@@ -113,7 +113,7 @@ const EAGER: &[&str] = &[
     "completed_sends_have_left",
 ];
 
-/// The case whose sends exceed the credit. On the buffered path they wait in pool blocks, which it does not expect.
+/// The case that measures pool memory while sends exceed the credit. On the buffered path, such sends use pool blocks.
 const UNEXPECTED_MEMORY: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
 
 /// Runs each case on its first job size with the given data path, except the cases that assume another path.

@@ -1,5 +1,5 @@
-//! Memory that a program changes between operations: it is mapped again, moved, shared with a child process, or cannot
-//! be locked. Each operation must access the memory that is at its address at that time.
+//! Memory whose state changes between operations: it is mapped again, moved, shared with a child process, or cannot be
+//! locked. Each operation must access the memory that is mapped at its address at that time.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![expect(unsafe_code, reason = "memory is mapped, unmapped, and handed to operations by its address")]
 
@@ -14,7 +14,7 @@ use mpj_devices::conformance::{Case, Member, run_threads, unavailable};
 use mpj_devices::{Buf, Coalesce, Mode, Pattern, Source, Target, Traffic};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
 
-/// Longer than the eager limits, and than the messages for which `ibvdev` uses a bounce buffer.
+/// Longer than the eager limits, and than the contiguous messages for which `ibvdev` uses a bounce buffer.
 const LEN: usize = 1 << 20;
 
 /// Serialises the jobs, because they change mappings and limits of the whole process.

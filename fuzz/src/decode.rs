@@ -68,7 +68,7 @@ fn decode_shape<C: Codec>(shape: usize, bytes: &[u8]) {
 
 fn check<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let (decoded, peak) = peak_memory::measure(|| C::decode::<T>(bytes));
-    // One byte can become a `Shape` of up to 64 bytes. While a vector doubles its capacity, both allocations exist.
+    // One byte can become a `Shape` of 48 bytes. While a vector doubles its capacity, both allocations exist.
     let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
     assert!(peak <= bound, "{peak} bytes of memory for {} bytes", bytes.len());
     let value = match decoded {

@@ -8,10 +8,10 @@ use crate::input::Input;
 use crate::model::Model;
 use crate::types::choose;
 
-/// The kind of an eager message. The short head, for messages of one primitive, has kind, code, channel and tag.
+/// The kind of an eager message. If all its elements have one primitive type, 8 bytes of head are sufficient.
 const EAGER: u8 = 2;
 
-/// Sends an eager message to a receive of the same or another type. If the type in its head fits the
+/// Sends an eager message to a receive of the same or another type. If the type in the message's head fits the
 /// receive, the message is received, and invalid values are reported. Otherwise the receive writes nothing.
 pub fn envelopes(bytes: &[u8]) {
     let mut input = Input::new(bytes);
@@ -26,12 +26,12 @@ pub fn envelopes(bytes: &[u8]) {
     let mut sent: Vec<Primitive> = model.leaves.iter().map(|leaf| leaf.1).collect();
     match input.below(6) {
         0 => sent.truncate(input.below(sent.len() + 1)),
-        1 => sent.push(input.one(&Primitive::ALL)),
+        1 => sent.push(input.pick(&Primitive::ALL)),
         2 if !sent.is_empty() => {
             let at = input.below(sent.len());
-            sent[at] = input.one(&Primitive::ALL);
+            sent[at] = input.pick(&Primitive::ALL);
         }
-        3 => sent = vec![input.one(&Primitive::ALL); input.below(40)],
+        3 => sent = vec![input.pick(&Primitive::ALL); input.below(40)],
         _ => (),
     }
     let signature = sent.iter().fold(Signature::EMPTY, |all, p| all.concat(Signature::of(*p)));

@@ -11,7 +11,7 @@ use crate::pending_ops::{frame, scene_with};
 /// outside of the buffers. If the peer dies, all operations that wait for it complete; other peers are not affected.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let gets = input.one(&[Gets::None, Gets::Fail, Gets::Start]);
+    let gets = input.pick(&[Gets::None, Gets::Fail, Gets::Start]);
     let scene = scene_with(gets);
     let numbers = [scene.sync, scene.send, scene.recv];
     let strided = Datatype::of::<u8>().vector(100, 1, 2).expect("small numbers");
@@ -25,11 +25,11 @@ pub fn frames(bytes: &[u8]) {
         }
         // The steps keep the call order that `Sink` requires of a device.
         let steps = match (left, input.below(9)) {
-            // Completions of pending device operations, or of any token.
+            // The completion or the quiesce of a pending device operation, or of any token.
             (_, 8) => {
                 let pending = lock(&scene.bench.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
                 let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
-                let token = if pending.is_empty() || input.flag() { token } else { input.one(&pending) };
+                let token = if pending.is_empty() || input.flag() { token } else { input.pick(&pending) };
                 let end =
                     if input.flag() { Step::Quiesced(token) } else { Step::Completed(token, input.flag()) };
                 vec![end]
@@ -63,15 +63,15 @@ pub fn frames(bytes: &[u8]) {
         scene.bench.play([Step::Lost(1)]);
     }
     let death = scene.bench.death();
-    // In the end the device completes every operation.
+    // In the end, the device fails every operation and completes every quiesce.
     loop {
         let moves =
             lock(&scene.bench.wire.ops).iter().map(|it| Step::Completed(it.token, false)).collect::<Vec<_>>();
-        let asked = std::mem::take(&mut *lock(&scene.bench.wire.quiescing));
-        if moves.is_empty() && asked.is_empty() {
+        let quiescing = std::mem::take(&mut *lock(&scene.bench.wire.quiescing));
+        if moves.is_empty() && quiescing.is_empty() {
             break;
         }
-        scene.bench.play(moves.into_iter().chain(asked.into_iter().map(Step::Quiesced)));
+        scene.bench.play(moves.into_iter().chain(quiescing.into_iter().map(Step::Quiesced)));
     }
     assert!(death.is_none_or(|rank| rank == 1), "{death:?}");
     for posted in [scene.receive, scene.rendezvous, more, chars] {
@@ -87,16 +87,16 @@ pub fn frames(bytes: &[u8]) {
 }
 
 fn body(input: &mut Input<'_>) -> usize {
-    if input.flag() { input.below(1000) } else { input.one(&[0, 8, 50, 900, 901]) }
+    if input.flag() { input.below(1000) } else { input.pick(&[0, 8, 50, 900, 901]) }
 }
 
 fn any_head(input: &mut Input<'_>, numbers: [u64; 3]) -> Vec<u8> {
     let channel = if input.below(8) == 7 { input.u16() } else { input.below(3) as u16 };
     let number = |input: &mut Input<'_>| {
-        if input.flag() { input.one(&numbers) } else { input.edge() }
+        if input.flag() { input.pick(&numbers) } else { input.edge() }
     };
     match input.below(10) {
-        0 => bind(channel, input.one(&[WORLD, REST, 70, 71]), input.below(6) as u32),
+        0 => bind(channel, input.pick(&[WORLD, REST, 70, 71]), input.below(6) as u32),
         1 => eager(channel),
         2 => eager_sync(channel, number(input)),
         3 => rts(channel, number(input), input.edge()),

@@ -1,4 +1,4 @@
-/// The input of a target, read from the front as a list of choices. All choices are 0 after the last byte.
+/// The input of a target, read from the front as a list of choices. After the last byte, every further byte is 0.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 /// Values at which counts, lengths and offsets are likely to fail.
@@ -58,8 +58,8 @@ impl<'a> Input<'a> {
         from + self.below((to - from) as usize) as i64
     }
 
-    pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {

@@ -36,7 +36,7 @@ mod segment;
 mod shared;
 mod types;
 
-// Models and fixtures of the crates' own tests, by path: a crate for them would depend on the crates that use it.
+// Models and fixtures of other crates' tests, included by path: a crate for them would cause cyclic dependencies.
 #[path = "../../pool/tests/suite/contracts.rs"]
 mod contracts;
 #[allow(dead_code)]

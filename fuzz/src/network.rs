@@ -17,8 +17,8 @@ struct Expected {
     orderly: bool,
 }
 
-const HEAD: usize = 56;
-const BODY: u64 = 16 << 20;
+const MAX_HEAD: usize = 56;
+const MAX_BODY: u64 = 16 << 20;
 
 fn expected(mut rest: &[u8]) -> Expected {
     let mut expected = Expected::default();
@@ -26,7 +26,8 @@ fn expected(mut rest: &[u8]) -> Expected {
     while rest.len() >= 16 {
         let (head, kind) = (usize::from(rest[0]), rest[2]);
         let body = rest[8..16].try_into().map(u64::from_le_bytes).expect("eight bytes");
-        let sound = if kind == 0 { head <= HEAD && body <= BODY } else { kind < 3 && head == 0 && body == 0 };
+        let sound =
+            if kind == 0 { head <= MAX_HEAD && body <= MAX_BODY } else { kind < 3 && head == 0 && body == 0 };
         if rest[1] != 0xa1 || rest[3..8] != [0; 5] || !sound || goodbye {
             return expected;
         }
@@ -102,8 +103,8 @@ pub fn network(bytes: &[u8]) {
     for _ in 0..input.below(8) {
         let kind = [0, 0, 0, 0, 0, 0, 1, 2][input.below(8)];
         let (head, body) = match (kind, input.below(8)) {
-            (0, 0..6) => (input.below(HEAD + 1), input.below(400)),
-            (0, 6) => (input.below(HEAD + 1), 8190 + input.below(5)),
+            (0, 0..6) => (input.below(MAX_HEAD + 1), input.below(400)),
+            (0, 6) => (input.below(MAX_HEAD + 1), 8190 + input.below(5)),
             (0, _) => (8, 30_000 + input.below(40_000)),
             _ => (0, 0),
         };
@@ -156,8 +157,8 @@ pub fn network(bytes: &[u8]) {
     let _ = rustix::net::recv(&ours, &mut [0u8; 8][..], RecvFlags::empty());
 }
 
-/// Two ranks perform the handshake while an attacker between them changes, truncates, extends or replaces messages. A
-/// rank trusts the other exactly if both have the same key and no byte that the receiver checks was changed.
+/// Two ranks perform the handshake while an attacker between them changes, truncates, extends or replaces messages. The
+/// acceptor trusts the connector exactly if both have the same key and no byte that a receiver checks was changed.
 pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let same = !input.flag();

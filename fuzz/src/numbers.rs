@@ -15,7 +15,7 @@ pub fn numbers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let seconds = || clock_gettime(ClockId::ThreadCPUTime).tv_sec;
     let begin = seconds();
-    let mut datatype = Datatype::primitive(input.one(&Primitive::ALL));
+    let mut datatype = Datatype::primitive(input.pick(&Primitive::ALL));
     for _ in 0..12 {
         if input.is_empty() {
             break;
@@ -127,7 +127,7 @@ fn query(datatype: &Datatype, input: &mut Input<'_>) {
     }
     let _ = (datatype.is_contiguous(), datatype.check_overlap(count).map_err(|overlap| overlap.to_string()));
     let _ = datatype.signature().repeat(input.edge());
-    // The call is valid only if the items lie within these bytes.
+    // `Packer::new` and `Unpacker::new` succeed only if the items lie within these bytes.
     let mut memory = [0u8; 4096];
     let origin = input.below(4097);
     let inside = bounds.is_ok_and(|(low, high)| {

@@ -10,19 +10,19 @@ struct Counted;
 static COUNTED: Counted = Counted;
 
 thread_local! {
-    static HELD: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
+    static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
 fn count(more: isize) {
-    // While the thread ends, the counters no longer exist.
-    let _ = HELD.try_with(|held| {
-        held.set(held.get().wrapping_add(more));
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
+    // While a thread ends, its counters might no longer exist.
+    let _ = LIVE_BYTES.try_with(|live| {
+        live.set(live.get().wrapping_add(more));
+        let _ = PEAK_BYTES.try_with(|peak| peak.set(peak.get().max(live.get())));
     });
 }
 
-// SAFETY: every call is passed on unchanged.
+// SAFETY: every call is forwarded to `System` unchanged.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -50,10 +50,10 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// Returns the result of `call`, and the peak of the bytes that it held on this thread.
+/// Returns the result of `call`, and the peak of the bytes that it had allocated on this thread.
 pub(crate) fn measure<T>(call: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.get();
-    PEAK.set(before);
+    let before = LIVE_BYTES.get();
+    PEAK_BYTES.set(before);
     let value = call();
-    (value, PEAK.get().wrapping_sub(before).max(0) as usize)
+    (value, PEAK_BYTES.get().wrapping_sub(before).max(0) as usize)
 }

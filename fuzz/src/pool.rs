@@ -16,21 +16,21 @@ pub fn pool(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let small = Growth::default().first_region(4096).max_region(128 << 10).limit(MIB);
     match input.below(8) {
-        0 => walk(Magazine::growing(small, Heap::create), input),
-        1 => walk(Buddy::growing(small, Heap::create), input),
-        2 => walk(
+        0 => run_operations(Magazine::growing(small, Heap::create), input),
+        1 => run_operations(Buddy::growing(small, Heap::create), input),
+        2 => run_operations(
             Buddy::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Pages::create),
             input,
         ),
-        3 => walk(
+        3 => run_operations(
             Buddy1::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create),
             input,
         ),
-        4 => walk(
+        4 => run_operations(
             Buddy2::growing(Growth::default().first_region(64 << 10).limit(2 * MIB), Heap::create),
             input,
         ),
-        5 => walk(Unpooled::new(4 * MIB, Heap::create), input),
+        5 => run_operations(Unpooled::new(4 * MIB, Heap::create), input),
         6 => {
             let (fails, next) = (input.byte(), AtomicUsize::new(0));
             let source = move |len| {
@@ -38,11 +38,11 @@ pub fn pool(bytes: &[u8]) {
                 let turn = next.fetch_add(1, Ordering::Relaxed) % 8;
                 if fails >> turn & 1 == 1 { Err(refused) } else { Heap::create(len) }
             };
-            walk(Magazine::growing(small, source), input);
+            run_operations(Magazine::growing(small, source), input);
         }
         _ => {
             let segment = SharedStorage::create(MIB).expect("memory");
-            walk(Magazine::fixed(segment).expect("a segment of this size"), input);
+            run_operations(Magazine::fixed(segment).expect("a segment of this size"), input);
         }
     }
 }
@@ -68,7 +68,7 @@ impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {
 
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Returns a length: of any magnitude, near a power of two, or an edge value, which can be too large for any pool.
+/// Returns a length below 256 KiB, a length near a power of two, or an edge value, which can be too large for any pool.
 fn len(input: &mut Input<'_>) -> usize {
     match input.below(8) {
         0..4 => (input.u32() as usize) >> (14 + input.below(18)),
@@ -77,7 +77,7 @@ fn len(input: &mut Input<'_>) -> usize {
     }
 }
 
-fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
+fn run_operations<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
     let mut live: Vec<(P::Block, u64)> = Vec::new();
     let mut extents = Extents::default();
     let mut seed = 0;

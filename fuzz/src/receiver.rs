@@ -10,8 +10,8 @@ use crate::sections::message;
 
 const LIMIT: usize = 2000;
 
-/// Passes messages with invalid fields to a receiver in any pieces: by `feed`, and through a non-blocking socket. The
-/// receiver returns the same messages as a second parser, and no length field makes it exceed the memory limit.
+/// Passes messages, some with invalid fields, to a receiver in pieces: by `feed`, and through a non-blocking socket.
+/// The receiver returns the same messages as a second parser, and no length field makes it exceed the memory limit.
 pub fn receiver(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();
@@ -24,7 +24,7 @@ pub fn receiver(bytes: &[u8]) {
 
     let choices = input.rest();
     let (fed, peak) = peak_memory::measure(|| feed(&wire, &mut Input::new(choices)));
-    // Blocks of the pool are not counted, except if the pool creates a region for them.
+    // The pool's blocks are mapped pages, which are not counted; the tables of a new region are.
     assert!(peak <= 4 * wire.len() + (256 << 10), "{peak} bytes for {}", wire.len());
     let (read, ended) = read(&wire, &mut Input::new(choices));
     assert!(fed.0.iter().map(Vec::as_slice).eq(taken.iter().copied()), "fed");

@@ -10,18 +10,18 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 use crate::input::Input;
 use crate::reference_parser;
 
-/// Writes to a buffer, and reads it with equivalent calls: the buffer itself, a copy of its bytes, and the same message
+/// Writes to a buffer, and reads the values back from the buffer, from a copy of its bytes, and from the same message
 /// in the other byte order. A model predicts the length of the static part.
 pub fn round_trip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let room = input.below(50);
-    let start = room.next_multiple_of(16);
-    let asked = start + 16 * (1 + input.below(80));
-    let block = mpj_pool::global().alloc(asked).expect("memory");
+    let headroom = input.below(50);
+    let start = headroom.next_multiple_of(16);
+    let requested = start + 16 * (1 + input.below(80));
+    let block = mpj_pool::global().alloc(requested).expect("memory");
     // A pool may return a larger block than was requested.
     let capacity = (block.capacity() - start) / 16 * 16;
     let mut buffer =
-        Buffer::with_headroom(block, room).map_err(|refused| refused.error).expect("room for a header");
+        Buffer::with_headroom(block, headroom).map_err(|refused| refused.error).expect("room for a header");
     let mut model = Model { capacity, len: 16, open: None, swapped: false };
     let mut written = Vec::new();
     for _ in 0..40 {
@@ -157,7 +157,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                         assert!(!native && size_of::<T>() > 1);
                         room = buffer.read_dynamic().expect("a slice");
                     }
-                    // The elements need a larger alignment than records have, or are split over two blocks.
+                    // The elements need a larger alignment than records have, or are split over several blocks.
                     Err(ReadError::Misaligned { .. } | ReadError::Split { .. }) => {
                         room = buffer.read_dynamic().expect("a slice");
                     }
@@ -241,8 +241,8 @@ impl Operation {
         }
     }
 
-    /// Returns the section kind, the bytes of its elements (0 for `Bytes`, which writes only what fits), and whether
-    /// the call always opens a section.
+    /// Returns the section kind, the bytes of the elements in the static part (0 for `Bytes`, which writes only as much
+    /// as fits), and whether the call always opens a section.
     fn shape(&self) -> (&'static str, usize, bool) {
         fn values<T: Element + Copy + PartialEq + Debug>(
             name: &'static str,

@@ -4,7 +4,7 @@ use mpj_pool::{DefaultBlock, Pool};
 use crate::input::Input;
 use crate::reference_parser::{self, Message};
 
-/// Reads messages, some of them with changed fields. Exactly those that a second parser accepts are accepted.
+/// Reads messages, some of them with changed fields. The buffer accepts exactly those that a second parser accepts.
 pub fn sections(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let bytes = message(&mut input);
@@ -91,11 +91,11 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     for _ in 0..input.below(4) {
         match input.below(6) {
             0 => {
-                let at = input.one(&fields).min(bytes.len() - 1);
+                let at = input.pick(&fields).min(bytes.len() - 1);
                 bytes[at] = input.byte();
             }
             1 | 2 => {
-                let (at, mut number) = (input.one(&fields).min(bytes.len() - 8), Vec::new());
+                let (at, mut number) = (input.pick(&fields).min(bytes.len() - 8), Vec::new());
                 put(&mut number, input.edge(), 8);
                 bytes[at..at + 8].copy_from_slice(&number);
             }

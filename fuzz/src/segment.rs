@@ -1,4 +1,4 @@
-//! Two ranks communicate through shared memory, and an attacker overwrites its words.
+//! Two ranks communicate through shared memory, and an attacker overwrites words of this memory.
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ const RANKS: u32 = 2;
 
 /// The number of cache lines before the cells of a ring.
 const CONTROL_LINES: usize = 4;
-/// The number of the first cells of a ring, which are overwritten most.
+/// The number of cells at the start of a ring that are overwritten most often.
 const CELLS: usize = 24;
 
 /// The tag of messages in exported blocks.
@@ -32,7 +32,7 @@ const ROUNDS: usize = 60;
 /// Exclusive limit on the number of words that one burst overwrites.
 const BURST: usize = 300;
 
-/// The number of progress passes of one step. After ten steps, the ranks have nothing left to do.
+/// The number of progress passes of one step. Ten times this number completes all pending work.
 const PASSES: usize = 40;
 
 struct Rank {
@@ -40,7 +40,7 @@ struct Rank {
     roster: Arc<Roster>,
     sends: Vec<Sending<u8>>,
     receives: Vec<(u8, usize, Receiving<u8>)>,
-    /// Sends of exported blocks, receives of messages that could not be viewed, and viewed messages.
+    /// Pending sends of exported blocks, receives of messages that could not be viewed, and viewed messages.
     exported: Vec<Completion>,
     unviewed: Vec<Completion>,
     views: Vec<ViewedMessage>,
@@ -163,7 +163,7 @@ impl Scene {
         let at = match input.below(10) {
             0 => self.control_words.start + input.below(self.control_words.len() / 8) * 8,
             1 => ring.start + input.below(CONTROL_LINES) * 64,
-            // The line of the flag that the receiver has closed.
+            // A word of the line with the flag `receiver_closed`.
             2 => ring.start + (CONTROL_LINES - 1) * 64 + input.below(8) * 8,
             3..6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64,
             6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64 + input.below(8) * 8,
@@ -188,7 +188,7 @@ impl Scene {
 impl Scene {
     fn burst(&self, seed: u64) {
         let mut state = seed | 1;
-        // A choice uses fewer than 32 bytes.
+        // Each call of `overwrite` reads fewer than 32 bytes.
         let bytes: Vec<u8> = (0..BURST * 32)
             .map(|_| {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -204,8 +204,8 @@ impl Scene {
 
 /// Two ranks exchange messages through one segment, and some of its words are overwritten. Nothing crashes, and every
 /// pass ends. If no word is overwritten, all messages arrive. Otherwise, a message arrives or fails, or one rank
-/// detects the damage and reports the other: no message waits for ever. When a rank learns of the other's death, it
-/// completes its pending operations. A rank reports only the other one.
+/// detects the damage and reports the other rank: no message waits for ever. When a rank learns of the other's death,
+/// it completes its pending operations. No rank reports its own death.
 pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scene = scene();
@@ -217,7 +217,7 @@ pub fn segment(bytes: &[u8]) {
         let from = input.below(2);
         match input.below(9) {
             0 | 1 => {
-                let (seed, len) = (input.byte(), input.one(&[0, 8, 48, 49, 1000, 20_000, 32 << 10, 70_000]));
+                let (seed, len) = (input.byte(), input.pick(&[0, 8, 48, 49, 1000, 20_000, 32 << 10, 70_000]));
                 let [sender, receiver] = if from == 0 { [0, 1] } else { [1, 0] };
                 let tag = i32::from(input.byte() % 4);
                 let rank = &mut scene.ranks[sender];

@@ -6,7 +6,7 @@ use mpj_datatypes::{
 use crate::input::Input;
 use crate::model::{Model, Spec};
 
-/// The approximate maximum length of a list of bytes.
+/// The approximate maximum length of the list of a datatype's bytes.
 const MAX_BYTES: usize = 3000;
 
 /// Builds a datatype and the list of its bytes. Packing, unpacking, queries and validation agree with the list.
@@ -28,11 +28,11 @@ pub fn types(bytes: &[u8]) {
 }
 
 /// Chooses a datatype and a number of items; returns `None` if their list of bytes might be too long.
-pub(crate) fn choose(input: &mut Input<'_>, most: usize) -> Option<(Spec, usize)> {
+pub(crate) fn choose(input: &mut Input<'_>, max_bytes: usize) -> Option<(Spec, usize)> {
     let spec = tree(input, 3);
-    // A few items, or enough for kernels to work in tiles.
+    // A few items, or enough items that the kernels work in tiles.
     let count = if input.below(8) == 7 { input.below(256) } else { input.below(4) };
-    (leaves(&spec).saturating_mul(count.max(1) * 16) <= most * 4).then_some((spec, count))
+    (leaves(&spec).saturating_mul(count.max(1) * 16) <= max_bytes * 4).then_some((spec, count))
 }
 
 fn leaves(spec: &Spec) -> usize {
@@ -65,7 +65,7 @@ fn leaves(spec: &Spec) -> usize {
 
 fn tree(input: &mut Input<'_>, depth: usize) -> Spec {
     let kind = if depth == 0 { 0 } else { input.below(16) };
-    let primitive = |input: &mut Input<'_>| input.one(&Primitive::ALL);
+    let primitive = |input: &mut Input<'_>| input.pick(&Primitive::ALL);
     if kind < 2 {
         return Spec::Primitive(primitive(input));
     }
@@ -293,7 +293,7 @@ fn check_prefixes(datatype: &Datatype, count: usize, model: &Model) {
     }
 }
 
-/// Checks that validation zeroes invalid `bool`s and `char`s in the received bytes.
+/// Checks that validation zeroes the invalid `bool`s and `char`s among the first `bytes` packed bytes.
 fn check_validation(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, mut data) = memory(model);
     let seed = input.byte();

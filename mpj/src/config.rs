@@ -1,6 +1,6 @@
 //! Run-time parameters of a program, in groups: `mpjrun --params` prints them.
 //!
-//! A value comes from the environment, or else from the file `MPJ_CONFIG_FILE`. An invalid value or a misspelt name is
+//! Values come from the environment, otherwise from the file `MPJ_CONFIG_FILE`. An invalid value or a misspelt name is
 //! an error.
 
 pub use mpj_devices::config::{

@@ -249,7 +249,7 @@ impl From<OpenError> for Error {
 /// Any error: `?` converts an [`Error`] and errors of other crates into it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The result of most calls. `?` converts errors of datatypes, views, packed data and pools into an [`Error`]:
+/// The result of most calls. `?` converts errors of datatypes, views, packed data, pools and requests into [`Error`]:
 /// ```
 /// use mpj::{Datatype, View, World};
 ///

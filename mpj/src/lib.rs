@@ -30,11 +30,11 @@
 //!   and `split`.
 //! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
 //!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
-//! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]. [`SplitViews`] are
-//!   several views of one slice, for a halo exchange in place (`examples/halo.rs`).
+//! * A [`View`] describes parts of a slice, such as the columns of a matrix, by a [`struct@Datatype`]. [`SplitViews`]
+//!   are several views of one slice, for a halo exchange in place (`examples/halo.rs`).
 //! * A [`buffer::Buffer`] holds sections of primitives and serde values; [`recv_buffer`](Intracomm::recv_buffer)
 //!   receives it. [`Slices`] are several slices as one message.
-//! * A receiver that shares memory with the sender can read a message in memory of [`World::alloc_slice`] or
+//! * A receiver that shares memory with the sender can read a message from [`World::alloc_slice`] or
 //!   [`World::pool`] in place ([`recv_block`](Intracomm::recv_block)). The library chooses how it transfers other
 //!   messages, unless the user selects a [`DataPath`]: for a job (`mpjrun --data-path`), or for the messages of one
 //!   handle of a communicator ([`Intracomm::with_path`]).
@@ -48,11 +48,11 @@
 //! * [`#[mpj::test]`](macro@test) makes a test of several ranks. A test that hangs reports which rank waits for which.
 //!
 //! # Features
-//! No feature is a default, and none compiles C.
+//! No feature is enabled by default, and none compiles C code.
 //! * `half`, `num-complex`: their number types as elements and as single values;
 //! * `bytemuck`: `PodElement`, for structures of other crates;
 //! * `ndarray`: arrays, and any view of one, as buffers;
-//! * `bytes`: `Bytes` and `BytesMut` as buffers, also in [`buffer`] and [`pool`].
+//! * `bytes`: `Bytes` and `BytesMut` as buffers, and conversions in [`buffer`] and [`pool`].
 
 mod address;
 pub mod boot;
@@ -85,10 +85,10 @@ mod types;
 mod view;
 mod world;
 
-/// Datatypes, packers and unpackers: the crate `mpj-datatypes`, with the derive macro of this one.
+/// Datatypes, packers and unpackers: the crate `mpj-datatypes`, with the derive macro of this crate.
 pub mod datatypes {
     pub use mpj_datatypes::*;
-    /// Gives a structure a datatype and makes it a buffer: it can be sent, and received if all of its fields can.
+    /// Gives a structure a datatype and makes it a buffer. It can be received if all of its fields can be received.
     ///
     /// The structure must be `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`. Its padding is not sent.
     /// ```

@@ -154,8 +154,8 @@ impl Op {
     /// `function(in, inout, len, datatype)` computes `inout[i] = in[i] ∘ inout[i]`. It must be associative. If it is
     /// not `commutative`, the items are combined in order of rank.
     ///
-    /// The function may read `len` items of the datatype at `in`, and read and write `len` items at `inout`; the two do
-    /// not overlap. It must leave valid values of the type at `inout`. If the buffers of the collective are aligned for
+    /// The function may read `len` items at `in`, and read and write `len` items at `inout`, which do not overlap. It
+    /// must leave valid values at `inout`. If the collective's buffers and the first byte of an item are aligned for
     /// the type (to at most 64 bytes), so are the pointers. The items of one collective can be passed in several parts.
     ///
     /// ```
@@ -186,8 +186,8 @@ impl Op {
         }
     }
 
-    /// Returns a code by which the ranks compare their operations. The codes of user-defined operations differ only in
-    /// whether they are commutative.
+    /// Returns a code by which the ranks compare their operations. All commutative user-defined operations have the
+    /// same code, and all non-commutative ones another.
     pub(crate) fn wire_code(&self) -> u8 {
         match self {
             Op::Sum => 0,
@@ -308,7 +308,7 @@ unsafe fn write_item<T: Receivable>(item: &T, at: *mut u8, padded: Option<&[Run]
 
 const COPY_CHUNK: usize = 64 << 10;
 
-/// Computes `into = into ∘ from` by a function that overwrites its second operand: that is a copy of `from`.
+/// Computes `into = into ∘ from` with a function that overwrites its second operand, here a copy of `from`.
 ///
 /// # Safety
 /// As [`Op::reduce_local`].

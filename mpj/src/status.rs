@@ -43,7 +43,7 @@ impl Status {
         Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, primitive_code: 0 }
     }
 
-    /// Returns the sender's rank in the communicator; `None` for [`PROC_NULL`](crate::PROC_NULL).
+    /// Returns the sender's rank; `None` after a receive from [`PROC_NULL`](crate::PROC_NULL), a send or a collective.
     pub fn source(&self) -> Option<usize> {
         usize::try_from(self.source).ok()
     }
@@ -51,7 +51,7 @@ impl Status {
     /// Returns the sender's rank in the communicator.
     ///
     /// # Panics
-    /// If the source is [`PROC_NULL`](crate::PROC_NULL).
+    /// If [`source`](Self::source) returns `None`.
     pub fn source_rank(&self) -> usize {
         self.source().expect("the source of the message is PROC_NULL")
     }

@@ -76,8 +76,8 @@ pub const fn parse_timeout(text: &str) -> Duration {
 /// Runs a test as `ranks` thread ranks. Tests run one at a time, because they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, a parameter is invalid, the ranks cannot start, or the test exceeds its limit:
-/// `MPJ_TEST_TIMEOUT` if it is set, otherwise `limit`.
+/// If a rank panics, returns an error or aborts the job, a parameter is invalid, the ranks cannot start, or the test
+/// exceeds its limit: `MPJ_TEST_TIMEOUT` if it is set, otherwise `limit`.
 #[track_caller]
 pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

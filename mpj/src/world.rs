@@ -84,7 +84,7 @@ impl World {
     /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
     /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
     ///
-    /// The call returns, so that the caller can clean up and exit. It must not wait for other ranks any more.
+    /// The call returns, so that the caller can clean up and exit. The caller must not wait for other ranks any more.
     pub fn abort(&self, code: i32, why: &str) {
         self.boot.abort(code, why);
     }
@@ -111,7 +111,7 @@ impl World {
 
     /// Returns the pool of this rank. Ranks that share memory with this rank can read its blocks in place: if
     /// [`isend`](Intracomm::isend) sends a block, [`recv_block`](Intracomm::recv_block) need not copy it. Without
-    /// shared memory, or when `MPJ_SHM_POOL_MIB` is used up, it is an ordinary pool.
+    /// shared memory, or when `MPJ_SHM_POOL_MIB` is used up, the pool allocates private memory.
     pub fn pool(&self) -> &RankPool {
         self.engine().pool()
     }
@@ -128,7 +128,7 @@ impl World {
     ///
     /// # Errors
     /// [`ErrorClass::Count`] if its size in bytes overflows, [`ErrorClass::NoMem`] if memory is exhausted,
-    /// [`ErrorClass::Type`] if the alignment of the items is more than 4096 bytes.
+    /// [`ErrorClass::Type`] if the block is not aligned for the items, which is possible only above 4096 bytes.
     pub fn alloc_slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
         PoolSlice::new(self.pool(), value, len)
     }

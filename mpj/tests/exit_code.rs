@@ -15,11 +15,11 @@ const MODE: &str = "MPJ_TEST_MODE";
 fn main() -> ExitCode {
     match std::env::var(MODE) {
         Ok(mode) => program(&mode),
-        // `.ci/portable` sets it if an emulator runs this program, because the kernel could not run its children.
+        // `.ci/portable` sets it if the kernel does not know the emulator of this program, and could not run children.
         Err(_) if std::env::var_os("NO_CHILD_PROCESSES").is_some() => {
             let _ = writeln!(
                 std::io::stderr(),
-                "SKIPPED exit_code: it starts itself, and the kernel cannot run it"
+                "SKIPPED exit_code: the test starts its own program, which the kernel cannot run"
             );
             ExitCode::SUCCESS
         }
@@ -48,7 +48,7 @@ fn program(mode: &str) -> ExitCode {
             wait_for_others(&world).expect("all ranks arrive");
             Ok(())
         }),
-        // The message of a caught panic and that of the panic that fails the job are printed, also in a second job.
+        // The message of a caught panic and that of the panic that fails the job are printed, even in a second job.
         "caught" | "twice" => {
             let once = || {
                 mpj::run_with(four, |world| {
@@ -275,7 +275,7 @@ fn time_limit_ends_a_program_that_hangs() {
     );
 }
 
-/// SIGINT then ends the program, unless it was ignored at the start.
+/// After the table, SIGINT ends the program, unless SIGINT was ignored at the start.
 fn signals_print_the_table_of_waits() {
     // A shell starts background jobs with both signals ignored, and this test might run in one.
     let with = |option: &str| {

@@ -1,4 +1,4 @@
-//! A job closes all its file descriptors. The test is alone in its file because it counts those of the process.
+//! A job closes all its file descriptors. The test is alone in its file because it counts those of the whole process.
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()

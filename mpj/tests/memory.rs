@@ -143,7 +143,7 @@ fn objects() {
     }
 }
 
-/// A buffer needs memory only for the message at the receiver, whether it consists of one piece or of several.
+/// A buffer of one or of several pieces needs memory only for the received message.
 fn buffers() {
     for (fixed, dynamic) in [(1000, 0), (60_000, 0), (1000, 60_000), (1000, 600_000)] {
         ranks(2, |world| {

@@ -91,7 +91,7 @@ impl Regions {
     }
 }
 
-/// The size of a block, and its run unless it shares one.
+/// The size of a block, and its run of units, or `None` if the block shares a unit.
 type Block = (usize, Option<Run>);
 
 fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize) -> (f64, f64) {
@@ -99,12 +99,12 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
     let mut regions = Regions { taken: Vec::new(), fit, growth };
     let mut live: Vec<Option<(usize, Block)>> = vec![None; 256];
     let mut kept: Vec<(usize, Run)> = Vec::new();
-    let (mut now, mut most, mut small, mut shared) = (0, 0, 0, 0);
+    let (mut live_bytes, mut peak, mut small, mut shared) = (0, 0, 0, 0);
     let (mut hits, mut runs) = (0, 0);
     for step in 0..256 + 8192 {
         let (slot, requested) = (if step < 256 { step } else { random.below(256) }, random.size());
         if let Some((bytes, (size, run))) = live[slot].take() {
-            now -= bytes;
+            live_bytes -= bytes;
             let held: usize = kept.iter().map(|(size, _)| size).sum();
             match run {
                 None => small -= size,
@@ -112,8 +112,8 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
                 Some(run) => regions.mark(run, false),
             }
         }
-        now += requested;
-        most = most.max(now);
+        live_bytes += requested;
+        peak = peak.max(live_bytes);
         let size = class(requested);
         let block = if size <= UNIT / 2 {
             small += size;
@@ -137,7 +137,7 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
         };
         live[slot] = Some((requested, block));
     }
-    (regions.bytes() as f64 / most as f64, f64::from(hits) / f64::from(runs))
+    (regions.bytes() as f64 / peak as f64, f64::from(hits) / f64::from(runs))
 }
 
 fn class(len: usize) -> usize {

@@ -39,11 +39,11 @@ fn one_block<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     })
 }
 
-/// The time of a free and an allocation among 256 live blocks, and the peak memory.
+/// The time of a free and an allocation among 256 live blocks, the share of hits, and the memory.
 struct Mix {
     time: f64,
     hits: f64,
-    /// Memory divided by the peak of the requested bytes: for blocks, and for whole regions.
+    /// The peak of live and cached bytes divided by the peak of requested bytes; `regions`: the size of all regions.
     blocks: f64,
     regions: f64,
 }
@@ -155,7 +155,7 @@ fn handoff<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     })
 }
 
-/// Returns the times to write a new block, and to write the same block again.
+/// Returns the time to allocate, write and free a block, and the time to write one block again.
 fn fill<P: Pool>(pool: &P, size: usize) -> Result<(f64, f64), AllocError> {
     let mut warm = pool.alloc(size)?;
     let again = fastest_mean(15, 20, || {

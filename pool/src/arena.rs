@@ -21,13 +21,13 @@ use state::State;
 
 pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
 
-/// A storage, and the fields through which a block finds its arena. Only its registrations change.
+/// A storage, and the fields through which a block finds its arena. Only the registrations of the storage change.
 #[derive(Debug)]
 #[repr(align(256))]
 pub(crate) struct ArenaRegion<S: Storage> {
     pub(crate) storage: RegisteredStorage<S>,
     pub(crate) arena: NonNull<Arena<S>>,
-    /// The unique number of the arena in this process, or `UNCACHED`.
+    /// The unique number of the arena in this process, or `UNCACHED` if threads do not cache its blocks.
     pub(crate) id: u64,
     slot: usize,
 }
@@ -44,20 +44,20 @@ impl<S: Storage> ArenaRegion<S> {
 /// The regions of one pool.
 ///
 /// # Invariants
-/// 1. It is freed when the pool is dropped and no block is live, by the thread that first sees both under the lock.
-///    Cached blocks do not count: a flag stops their threads from using them.
+/// 1. The arena is freed when the pool is dropped and no block is live, by the thread that first sees both under the
+///    lock. Cached blocks are not live: the flag `closed` stops their threads from using them.
 /// 2. Each region's `arena` points to this arena, and its `slot` is its index in `State::slots`, as long as the region
 ///    lives; a region of live or cached blocks is not removed.
 /// 3. `this` points to the arena and is the pointer to free it by; a pointer made from `&self` must not free.
 pub(crate) struct Arena<S: Storage> {
     this: NonNull<Arena<S>>,
     lock: Lock<State<S>>,
-    /// Held while a region is created, so that only one thread grows the pool. `lock` is free meanwhile.
+    /// Held by a thread that found no free block, so that only one thread grows the pool. `source` runs without `lock`.
     growing: Mutex<()>,
     growth: Growth,
     source: Option<MakeStorage<S>>,
     caching: Option<Box<CacheShared>>,
-    /// The largest block that shares a region.
+    /// The size of the largest block that shares a region.
     max_shared: usize,
     max_alloc: usize,
 }
@@ -67,7 +67,7 @@ pub(crate) struct CacheShared {
     id: u64,
     budget: Budget,
     depot: Depot,
-    /// The bytes that all threads together may still cache in large blocks, in addition to their own budgets.
+    /// The bytes that all threads together may still cache in large blocks beyond their own budgets.
     large: ByteBudget,
 }
 
@@ -75,8 +75,8 @@ impl CacheShared {
     /// The bytes added to `large` are 1/`LARGE_SHARE` of the largest total size of the shared regions so far.
     const LARGE_SHARE: u64 = 4;
 
-    /// `budget` is the maximum number of bytes in each of: a thread's small blocks, its large blocks (in addition to
-    /// `large`), and the depot.
+    /// `budget` is the maximum number of bytes in a thread's small blocks, in its large blocks (without those that use
+    /// `large`), and in the depot.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
@@ -267,8 +267,8 @@ impl<S: Storage> Arena<S> {
 
     /// Frees a live block, and also the arena if this was the last block of a dropped pool.
     ///
-    /// It takes a pointer: other threads may free the arena as soon as the lock is released, and a reference argument
-    /// would promise that it outlives the call.
+    /// Not a method: another thread may free the arena as soon as the lock is released, and `&self` would promise that
+    /// the arena outlives the call.
     ///
     /// # Safety
     /// `block` is a live block of an arena of this type, and is not used again.
@@ -313,7 +313,7 @@ impl<S: Storage> Arena<S> {
         (*arena, BlockLocation { slot: *slot, base: block.base, class: block.tag.class() })
     }
 
-    /// Frees idle regions, and the arena too if no block is live.
+    /// Frees idle regions, and also the arena if no block is live.
     ///
     /// # Safety
     /// The caller is the drop of the pool, which does not use the arena again.
@@ -348,13 +348,13 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Returns cached blocks as `drain` does, and frees regions without live or cached blocks, except the region of a
-    /// fixed pool. Returns the number of bytes.
+    /// fixed pool. Returns the number of bytes freed.
     pub(crate) fn trim(&self) -> usize {
         self.drain();
         let mut state = self.lock.lock();
         state.merge_all();
         let idle = if self.source.is_some() { state.remove_idle() } else { Vec::new() };
-        // Unmapping is slow, so the lock is released before.
+        // Unmapping is slow, so the lock is released first.
         drop(state);
         idle.iter().map(region::RegionEntry::size).sum()
     }

@@ -59,7 +59,7 @@ impl<S: Storage> Block<S> {
     }
 
     /// Grows the block in place to at least `len` bytes, if the memory after it is free and a block of that size may
-    /// start at its address. It keeps its content. A block that is large enough is returned unchanged.
+    /// start at its address. The block keeps its content. A block that is large enough is returned unchanged.
     ///
     /// ```
     /// use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer};
@@ -72,7 +72,7 @@ impl<S: Storage> Block<S> {
     /// ```
     ///
     /// # Errors
-    /// The unchanged block.
+    /// Returns the unchanged block if it cannot grow in place.
     pub fn try_grow(self, len: usize) -> Result<Block<S>, Block<S>> {
         if len <= self.capacity() {
             return Ok(self);
@@ -85,7 +85,7 @@ impl<S: Storage> Block<S> {
         }
     }
 
-    /// Overwrites the start of the block, so that a read after the free finds an obviously wrong value.
+    /// Overwrites the start of the block, so that a read after the free returns an obviously wrong value.
     fn poison(&mut self) {
         let bytes = self.as_uninit_mut();
         let len = bytes.len().min(MAX_POISONED_BYTES);

@@ -11,7 +11,7 @@ pub const MIN_BLOCK: usize = 64;
 /// The largest alignment that pools guarantee.
 pub const MAX_ALIGN: usize = 4096;
 
-/// The largest block with a class, and of any `Buddy` or `Magazine`: 32 PiB, or 1 GiB with 32-bit addresses.
+/// The size of the largest block of any `Buddy` or `Magazine`: 32 PiB, or 1 GiB with 32-bit addresses.
 pub(crate) const MAX_BLOCK: usize = 1 << if usize::BITS == 64 { 55 } else { 30 };
 
 /// Returns the minimum alignment of a block for `len` bytes: the largest power of two ≤ min(`len`, 4096), at least 64.

@@ -22,8 +22,8 @@ pub struct AllocError {
 pub enum AllocErrorKind {
     /// The request exceeds the maximum of the pool.
     TooLarge,
-    /// No free memory suits the request, and a new region would exceed `capacity`. The request can succeed when other
-    /// blocks are freed.
+    /// No free memory suits the request, and a new region would exceed `capacity`. The request can succeed after other
+    /// blocks have been freed.
     Full {
         /// The limit of the pool's memory in bytes.
         capacity: usize,

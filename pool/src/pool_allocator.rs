@@ -9,8 +9,8 @@ use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
 
 /// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec` or `hashbrown::HashMap`.
 ///
-/// A collection frees memory by its address. Therefore the handle of the block is stored in front of the bytes, in
-/// max(64, alignment) more bytes, and the storage must be [`PrivateStorage`]. The largest alignment is 2048.
+/// A collection frees memory by its address. Therefore the handle of the block is stored in front of the bytes, which
+/// takes max(64, alignment) bytes more, and the storage must be [`PrivateStorage`]. The largest alignment is 2048.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;

@@ -8,7 +8,7 @@ use crate::{AllocError, PoolStats};
 
 /// Identifies a region for other processes that map it; with an offset, it identifies a byte.
 ///
-/// A device's own handle of the region is in the region's [`Registrations`](crate::Registrations).
+/// The handles by which devices access the region are in its [`Registrations`](crate::Registrations).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RegionKey(pub u64);
 
@@ -147,13 +147,13 @@ pub trait Pool: Send + Sync + fmt::Debug {
         Ok(block)
     }
 
-    /// Returns the largest `len` that [`alloc`](Self::alloc) accepts; it always fails above it.
+    /// Returns the largest `len` that [`alloc`](Self::alloc) accepts. Larger requests always fail.
     fn max_alloc(&self) -> usize;
 
     /// Returns the counters, summed over threads and regions.
     fn stats(&self) -> PoolStats;
 
-    /// Frees unused regions. Returns the number of bytes. The default implementation frees nothing.
+    /// Frees unused regions. Returns the number of bytes freed. The default implementation frees nothing.
     fn trim(&self) -> usize {
         0
     }

@@ -59,7 +59,7 @@ impl core::error::Error for RegisterError {}
 /// 3. The value keeps the parts of the device that it needs open.
 #[expect(unsafe_code, reason = "a region is unmapped when it reports that the device is quiesced")]
 pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
-    /// Deregisters the region and quiesces the device. Called even if the device has already done both.
+    /// Deregisters the region and quiesces the device. Dropping the region calls this, even if both have been done.
     ///
     /// # Errors
     /// If the device may still access the memory, for example by a bound memory window. The memory then stays mapped
@@ -124,8 +124,8 @@ static LEAKED: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 
 /// A storage and its registrations.
 ///
-/// If a device cannot deregister it on drop, the storage is [leaked](LEAKED): the device might still write, and must
-/// not hit a later mapping at the same address.
+/// If a device cannot deregister the storage on drop, the storage is [leaked](LEAKED): the device might still write,
+/// and must not hit a later mapping at the same address.
 #[derive(Debug)]
 pub(crate) struct RegisteredStorage<S: Storage> {
     storage: ManuallyDrop<S>,

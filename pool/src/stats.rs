@@ -1,4 +1,4 @@
-/// Counters of a pool. While other threads use it, they might be out of date and inconsistent.
+/// Counters of a pool. While other threads use the pool, the counters might be out of date and inconsistent.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool};

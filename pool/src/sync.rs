@@ -189,7 +189,7 @@ impl ByteBudget {
         ByteBudget(AtomicU64::new(amount))
     }
 
-    /// Takes up to `count` portions of `each` bytes, which is not 0. Returns the number of portions.
+    /// Takes up to `count` portions of `each` bytes; `each` is not 0. Returns the number of portions.
     pub(crate) fn take(&self, count: u64, each: u64) -> u64 {
         let mut left = self.0.load(Ordering::Relaxed);
         loop {
@@ -235,7 +235,7 @@ impl Flag {
         self.0.load(Ordering::Acquire)
     }
 
-    /// As `is_raised`, without ordering: for callers that read no other memory because of the flag.
+    /// As `is_raised`, without ordering: for callers that access no memory that the flag guards.
     #[inline]
     pub(crate) fn is_raised_relaxed(&self) -> bool {
         self.0.load(Ordering::Relaxed)

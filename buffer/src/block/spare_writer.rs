@@ -141,7 +141,7 @@ impl<'a> SpareWriter<'a> {
     }
 }
 
-/// Stores one element for each item. The caller counts all of `places` as initialised, so there is an item for each.
+/// Stores one element for each item. The caller counts all of `places` as initialised, so each place needs an item.
 #[inline(always)]
 fn store_elements<S: Copy, T: NoUninit>(
     places: &mut [MaybeUninit<u8>],

@@ -11,7 +11,7 @@ pub(super) struct LimitGuard<'g, T> {
     inner: T,
     limits: &'g Limits,
     /// Whether the number of elements is read from the bytes, and all elements so far were zero-sized. Always false for
-    /// the fields of a type: their number is fixed.
+    /// the fields of a type, whose number is fixed.
     announced: bool,
 }
 

@@ -57,7 +57,7 @@ impl Limits {
         value
     }
 
-    /// Reads an element of a sequence whose length is read from the bytes, counts it if it is zero-sized, and returns
+    /// Reads an element of a sequence whose length is in the bytes, counts the element if it is zero-sized, and returns
     /// whether it has bytes. After an element with bytes the caller stops counting: all elements have the same type.
     #[inline]
     pub(super) fn element<T, E: Error>(

@@ -5,12 +5,12 @@
 //! | [`Postcard`] | variable-length integers: small | by default, and for interchange |
 //! | [`Fixed`] | full-width numbers: fast | for large values over a fast network |
 //!
-//! Slices of primitives in a value are copied as a whole by either codec if they are marked by [`Raw`] or [`RawVec`].
+//! Either codec copies a slice of primitives in a value as a whole if [`Raw`], [`RawVec`] or [`raw`] marks it.
 //!
 //! # Untrusted input
 //! Values nested deeper than [`MAX_DEPTH`], and values with more than [`MAX_ZERO_SIZED`] zero-sized elements, are
-//! errors. All lengths in a value reserve memory for no more elements than the value has bytes. The `Deserialize`
-//! implementation of a type is outside of these limits.
+//! errors. All lengths in a value together reserve memory for no more elements than the value has bytes. The
+//! `Deserialize` implementation of a type is outside of these limits.
 //!
 //! # Implementing a codec
 //! 1. Choose an id from 128 on; lower ids belong to this crate. It is a wire value.
@@ -62,9 +62,9 @@ pub trait Codec {
     /// The error of `out`, or [`CodecError`] if the value cannot be encoded. Then the buffer discards the value.
     fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError>;
 
-    /// Decodes a value from all of `bytes`. It may borrow from them.
+    /// Decodes a value from all of `bytes`. The value may borrow from them.
     ///
     /// # Errors
-    /// [`CodecError`] if they are not exactly one value.
+    /// [`CodecError`] if the bytes are not exactly one value.
     fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError>;
 }

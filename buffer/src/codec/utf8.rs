@@ -11,7 +11,7 @@ pub(super) fn utf8(bytes: &[u8]) -> Result<&str, CodecError> {
     core::str::from_utf8(bytes).map_err(|_| CodecError::Malformed)
 }
 
-/// Returns whether the bytes are short and ASCII. Reads 4 or more as two equal parts, which may overlap.
+/// Returns whether the bytes are short and ASCII. Reads 4 or more bytes as two equal parts, which may overlap.
 #[inline]
 fn is_short_ascii(bytes: &[u8]) -> bool {
     match bytes.len() {

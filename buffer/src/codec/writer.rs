@@ -21,7 +21,7 @@ pub struct RecordWriter<'a> {
 /// 1. The `left` bytes from `at` on are the end of the chain's tail. The writer that holds the cursor borrows the chain
 ///    mutably, so no other code uses them; no two writers have cursors into the same bytes.
 /// 2. The bytes from the start of the chain's `window` to `at` are in the tail and initialised: they were pushed, but
-///    the chain does not count them yet. The cursor [`NOWHERE`](Self::NOWHERE) has no bytes, so neither applies to it.
+///    the chain does not count them yet. Neither applies to [`NOWHERE`](Self::NOWHERE), which has no bytes.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: NonNull<u8>,
@@ -29,7 +29,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Without bytes: the next push calls the chain.
+    /// A cursor without bytes: the next push calls the chain.
     const NOWHERE: Self = Self { at: NonNull::dangling(), left: 0 };
 
     fn of(chain: &Chain) -> Self {
@@ -154,7 +154,7 @@ impl<'a> RecordWriter<'a> {
 
     /// Runs `push` with a writer on the stack of the caller, so that its cursor stays in registers after inlining.
     ///
-    /// If `push` panics, and the value's `Serialize` catches the panic, `write_object` fails after the value.
+    /// If `push` panics, and the value's `Serialize` catches the panic, `write_object` still returns an error.
     #[inline(always)]
     pub(super) fn with_local_cursor<T>(&mut self, push: impl FnOnce(&mut RecordWriter<'_>) -> T) -> T {
         // Moved, not copied: invariant 1.

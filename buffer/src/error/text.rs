@@ -28,8 +28,8 @@ impl fmt::Display for FormatError {
                 write!(f, "expected a message of {total} bytes, found {given}")
             }
             Self::Magic { found } => write!(f, "not a message: it starts with {found:02x?}"),
-            Self::Version { found, supported: newest } => {
-                write!(f, "unsupported message version {found}: this build reads version {newest}")
+            Self::Version { found, supported } => {
+                write!(f, "unsupported message version {found}: this build reads version {supported}")
             }
             Self::ByteOrder { found } => write!(f, "unknown byte order mark {found:#04x}"),
             Self::Flags { found } => write!(f, "invalid message flags {found:#04x}"),
@@ -38,14 +38,14 @@ impl fmt::Display for FormatError {
                 write!(f, "invalid header of kind {kind} at byte {at}")
             }
             Self::TooLarge { at, count } => {
-                write!(f, "section at byte {at} announces {count} elements, which exceed any memory")
+                write!(f, "section at byte {at} announces {count} elements, which exceed the address space")
             }
             Self::Padding { at } => write!(f, "byte {at} must be zero"),
             Self::ObjectCount { announced, found } => {
                 write!(f, "{announced} objects announced, {found} found")
             }
             Self::BlockTooSmall { needed, available } => {
-                write!(f, "message of {needed} bytes is longer than its block ({available})")
+                write!(f, "expected a block of {needed} bytes, found {available}")
             }
         }
     }

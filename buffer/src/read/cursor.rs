@@ -46,7 +46,7 @@ impl OpenSection {
         self.tag.section(self.order, self.left)
     }
 
-    /// Returns the error of a read of another kind while this section, the open one, has unread elements.
+    /// Returns the error of a read of `want` while this section, of another tag, has unread elements.
     #[cold]
     fn unread_error(&self, want: SectionTag) -> ReadError {
         if self.touched {

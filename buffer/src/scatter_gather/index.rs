@@ -70,7 +70,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn gather<T: Element, I: IndexInt>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
-        // An invalid index fails the append. A second pass then finds it for the error.
+        // An invalid index makes the append fail. A second pass then finds that index for the error.
         let chosen = |index: I| src.get(usize::try_from(index.to_u64()).ok()?).copied();
         let appended = self.append::<T>(indices.len(), |spare| spare.put_all(indices, chosen));
         appended.or_else(|full| {

@@ -1,10 +1,10 @@
-//! Strided regions of arrays of any rank: rows, columns, faces and sub-blocks, also backwards or repeated.
+//! Strided regions of arrays of any dimension: rows, columns, faces and sub-blocks, also backwards or repeated.
 
 use mpj_pool::{RawBuffer, ReadBlock};
 
 use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
-/// Maximum number of dimensions with an extent of 2 or more: the volume of more would exceed a `usize`.
+/// Maximum number of dimensions with an extent of 2 or more: with more, the volume would exceed a `usize`.
 const MAX_DIMS: usize = usize::BITS as usize;
 
 const NO_DIMS: [(usize, isize); MAX_DIMS] = [(1, 0); MAX_DIMS];
@@ -13,7 +13,7 @@ const NO_DIMS: [(usize, isize); MAX_DIMS] = [(1, 0); MAX_DIMS];
 struct StridedRegion<'a> {
     start: usize,
     volume: usize,
-    /// Dimensions with an extent of 2 or more, the innermost last. Adjacent ones that form one even spacing are merged.
+    /// Dimensions with an extent of 2 or more, the innermost last. Adjacent evenly spaced ones are merged.
     dims: &'a [(usize, isize)],
 }
 

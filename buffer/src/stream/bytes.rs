@@ -61,12 +61,12 @@ impl<R: ReadBlock> AsRef<[u8]> for Owner<R> {
 }
 
 impl<R: ReadBlock + 'static> Buffer<R, Reading> {
-    /// Returns the message as `Bytes`, which own the block. A message with objects that this process wrote is copied.
+    /// Returns the message as `Bytes`, which own the block. Copies a message whose dynamic part this process wrote.
     pub fn into_bytes(self) -> Bytes {
         if self.chain.len() > 0 {
             return Bytes::from(self.to_vec());
         }
-        // Frees the chunk that `clear` has kept.
+        // Drop the chunk that `clear` has kept.
         Bytes::from_owner(Owner(Self { chain: Dynamic::default(), ..self }))
     }
 }

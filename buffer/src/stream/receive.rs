@@ -114,7 +114,7 @@ impl<R: RawBuffer> MessageBody<R> {
             return Err(ReceiveError::TooLong { len, limit, header });
         };
         let block = pool.alloc(total).map_err(|error| ReceiveError::Alloc { error, header })?;
-        // For a pool that returns less than requested.
+        // The error if the pool returned less than requested.
         let short = AllocError::new(total, block.capacity(), 0, AllocErrorKind::TooLarge);
         let short = ReceiveError::Alloc { error: short, header };
         if block.capacity() < total {
@@ -193,7 +193,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         stream.read_exact(&mut header)?;
         let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
-        // `io::copy` reads into its own memory, or into that of the `BufWriter`, without filling it with zeros.
+        // `io::copy` reads into its own memory, or into that of the `BufWriter`, without zeroing either.
         let mut rest = stream.take(missing as u64);
         if missing < READ_LEN / 4 {
             io::copy(&mut rest, &mut body)?;
@@ -222,8 +222,8 @@ pub enum Received<R: RawBuffer> {
 
 /// Receives messages from a stream in portions of any size: for non-blocking sockets and async runtimes.
 ///
-/// The caller passes bytes to [`feed`](Self::feed), or a stream to [`read`](Self::read). The receiver holds at most one
-/// block, for a message of at most `limit` bytes. It waits only if the stream blocks.
+/// The caller passes bytes to [`feed`](Self::feed), or a stream to [`read`](Self::read). The receiver has at most one
+/// block, for a message of at most `limit` bytes. Only a stream that blocks makes it wait.
 ///
 /// # Errors
 /// After a [`ReceiveError`]:
@@ -324,7 +324,7 @@ impl<P: Pool> Receiver<P> {
         self.limit = limit;
     }
 
-    /// Returns whether the receiver holds bytes of a message that it has not returned.
+    /// Returns whether the receiver has bytes of a message that it has not returned.
     pub fn has_partial_message(&self) -> bool {
         self.partial.have > 0 || self.ahead.from < self.ahead.to
     }

@@ -165,13 +165,13 @@ fn every_written_enum_can_be_read() {
     assert!((1..40).contains(&written));
 }
 
-fn claim<C: Codec>(count: u64) -> Vec<u8> {
+fn length_prefix<C: Codec>(count: u64) -> Vec<u8> {
     encoded::<C>(&count)
 }
 
-fn claims<C: Codec>() {
+fn check_false_lengths<C: Codec>() {
     for count in [1u64 << 60, u64::MAX, 1 << 32, 1000] {
-        let bytes = claim::<C>(count);
+        let bytes = length_prefix::<C>(count);
         assert!(decoded::<C, Vec<u64>>(&bytes).is_err());
         assert!(decoded::<C, Vec<[u64; 32]>>(&bytes).is_err());
         assert!(decoded::<C, String>(&bytes).is_err());
@@ -183,12 +183,12 @@ fn claims<C: Codec>() {
         if usize::try_from(count).is_err() {
             continue;
         }
-        let bytes = claim::<C>(count);
+        let bytes = length_prefix::<C>(count);
         assert_eq!(decoded::<C, Vec<()>>(&bytes), too_many.map(|()| vec![]));
         assert_eq!(decoded::<C, Vec<Unit>>(&bytes), too_many.map(|()| vec![]));
         assert_eq!(decoded::<C, Vec<((), [Unit; 2])>>(&bytes), too_many.map(|()| vec![]));
         assert_eq!(
-            decoded::<C, VecDeque<Vec<()>>>(&[claim::<C>(1), bytes].concat()),
+            decoded::<C, VecDeque<Vec<()>>>(&[length_prefix::<C>(1), bytes].concat()),
             too_many.map(|()| [].into())
         );
     }
@@ -203,8 +203,8 @@ fn claims<C: Codec>() {
 
 #[test]
 fn false_lengths_are_bounded_by_the_bytes() {
-    claims::<Postcard>();
-    claims::<Fixed>();
+    check_false_lengths::<Postcard>();
+    check_false_lengths::<Fixed>();
 }
 
 fn check_slices<T: Element + PartialEq + Debug>(values: &[T]) {

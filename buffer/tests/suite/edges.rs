@@ -187,7 +187,7 @@ fn a_received_block_is_checked_and_can_be_reused() {
         assert_eq!(buffer.commit().view::<bool>(), Ok(&[true][..]));
     }
     for (headroom, len) in [(0, 257), (0, usize::MAX), (usize::MAX, 1), (240, 17), (300, 0)] {
-        // SAFETY: no bytes need to be initialised, because they exceed the block.
+        // SAFETY: headroom and length exceed the block, so the call fails and reads no byte.
         let refused = unsafe { Buffer::from_block(Heap::new(256), headroom, len) }.unwrap_err();
         assert!(matches!(refused.error, FormatError::BlockTooSmall { available: 256, .. }), "{refused}");
         assert_eq!(refused.block.capacity(), 256);

@@ -1,4 +1,4 @@
-//! Elements of features: half-width floats and complex numbers.
+//! Elements that need a feature: half-precision floats and complex numbers.
 #![cfg(all(feature = "half", feature = "num-complex"))]
 
 use core::fmt::Debug;
@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use mpj_buffer::{Buffer, Element, ReadError};
 use num_complex::{Complex32, Complex64};
 
-/// `unit` is the width in bytes that a change of the byte order reverses: that of a part of a complex number.
+/// `unit` is the number of bytes that are swapped together: an element, or one part of a complex number.
 fn check_round_trip<T: Element + PartialEq + Debug>(values: &[T], zero: T, unit: usize) {
     let mut buffer = Buffer::new(Heap::new(512)).unwrap();
     buffer.write(values).unwrap();

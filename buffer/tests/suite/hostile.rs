@@ -5,7 +5,7 @@ use mpj_buffer::{Buffer, ElementKind, FormatError, ReadError, Reading};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A message with primitives of several widths, two object sections, and padding everywhere. Offsets:
+/// A message with primitives of several widths, two object sections, and padding. Offsets of the headers:
 /// 16 u8 × 3, 48 f64 × 2, 80 objects × 1, 96 char × 1, 128 objects × 1, 144 dynamic part, 160 and 176 its records.
 fn sample() -> Vec<u8> {
     let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
@@ -152,7 +152,7 @@ fn each_corrupted_field_has_its_error() {
         let mut bytes = sample();
         bytes[*at..*at + patch.len()].copy_from_slice(patch);
         let found = open(&bytes).map(drop).unwrap_err();
-        // With addresses of 32 bits, a count can be too large for them.
+        // On 32-bit systems, a count can exceed the address space.
         let is_beyond_addresses = usize::BITS < 64 && matches!(found, TooLarge { .. });
         assert!(found == *error || is_beyond_addresses, "{name}: {found:?} instead of {error:?}");
         assert!(!error.to_string().is_empty());
@@ -165,7 +165,7 @@ fn every_truncation_is_an_error() {
     for len in 0..wire.len() {
         let mut bytes = wire[..len].to_vec();
         assert!(open(&bytes).is_err(), "{len}");
-        // With the shortened length in the header: if the message is valid, it can be read to its end.
+        // If the shortened message with its new length in the header is valid, it can be read to its end.
         if len >= 16 {
             bytes[8..16].copy_from_slice(&(len as u64).to_ne_bytes());
             if let Ok(mut buffer) = open(&bytes) {
@@ -190,7 +190,7 @@ fn changed_bytes_do_not_panic() {
     }
 }
 
-/// Bytes with the shape of a header, which pass more checks than random bytes.
+/// Makes a plausible section header and a payload, which pass more checks than random bytes.
 fn section_like() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![1u8..19, Just(32u8), Just(33), any::<u8>()];
     let count = prop_oneof![0u64..8, any::<u64>(), Just(1 << 63), Just(u64::MAX)];

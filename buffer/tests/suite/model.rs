@@ -1,4 +1,4 @@
-//! Random operations against a model: values that were written are read, from the buffer and from a copy of its bytes.
+//! Random operations, checked against a model: written values are read from the buffer and from a copy of its bytes.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Overflow, ReadError, Reading, WriteError};

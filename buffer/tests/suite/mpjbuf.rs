@@ -1,4 +1,4 @@
-//! Defects of MPJ Express' mpjbuf (0.44), which this crate does not have.
+//! Defects of mpjbuf in MPJ Express 0.44 that this crate does not have.
 
 use crate::common::{Heap, POISON};
 use mpj_buffer::pool::{Pool, RawBuffer};
@@ -19,7 +19,7 @@ fn messages_contain_no_old_bytes() {
     assert!(!buffer.commit().to_vec().contains(&POISON));
 }
 
-/// mpjbuf's property says little endian, its bytes are big endian, and the reader ignores its flag for swapping.
+/// mpjbuf's property says little endian, but its bytes are big endian, and its reader ignores the swap flag.
 #[test]
 fn byte_order_is_that_of_the_header() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
@@ -37,7 +37,7 @@ fn byte_order_is_that_of_the_header() {
     assert_eq!(value, [0x0102_0304]);
 }
 
-/// In mpjbuf a buffer for 100 bytes accepts 127, and one with headroom overflows with another exception.
+/// In mpjbuf a buffer for 100 bytes accepts 127, and a buffer with headroom throws a different exception on overflow.
 #[test]
 fn capacity_counts_the_headroom_and_not_the_rest_of_the_block() {
     for headroom in [0, 9, 24] {
@@ -64,7 +64,7 @@ fn sections_of_pooled_buffers_can_be_viewed_as_any_type() {
     }
 }
 
-/// In mpjbuf a bad index throws after the elements before it were copied.
+/// In mpjbuf an invalid index throws an exception after the elements before it were copied.
 #[test]
 fn gather_and_scatter_are_all_or_nothing() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
@@ -91,7 +91,7 @@ fn vector_type_has_its_dimensions_from_the_outermost_in() {
     assert_eq!(buffer.view_n::<i32>(4), Ok(&[0, 2, 3, 5][..]));
 }
 
-/// In mpjbuf three elements received as vector(3, 2, 4) go to 0, 1, 2.
+/// In mpjbuf three elements received as vector(3, 2, 4) go to the positions 0, 1 and 2.
 #[test]
 fn short_message_fills_the_front_of_a_vector() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
@@ -115,7 +115,7 @@ fn section_length_depends_only_on_type_and_count() {
     }
 }
 
-/// mpjbuf reads a scattered section of objects as contiguous, and takes the number from the strides.
+/// mpjbuf reads a scattered section of objects as contiguous, and takes the number of objects from the strides.
 #[test]
 fn objects_are_counted_as_objects() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();

@@ -173,7 +173,7 @@ fn failed_write_frees_its_blocks() {
 
 #[test]
 fn reused_buffer_writes_the_same_bytes_as_a_new_one() {
-    // One chunk, the same chunk, a larger one, several, one that is too large to keep; and messages without objects.
+    // Messages with one chunk, a larger chunk, several chunks, a chunk that is too large to keep, and without objects.
     let sizes: &[&[usize]] = &[
         &[10],
         &[],

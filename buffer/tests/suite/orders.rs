@@ -9,7 +9,7 @@ use mpj_buffer::{Buffer, ByteOrder, Element, ElementKind, Overflow, ReadError, R
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
-/// Returns the message as a machine of the other byte order writes it: with swapped headers and the same elements.
+/// Returns the message as a machine of the other byte order writes it: with swapped headers and the same element bytes.
 fn with_swapped_headers(message: &Buffer<Heap, Reading>, headers: &[usize]) -> Buffer<Heap, Reading> {
     let mut wire = message.to_vec();
     wire[5] ^= b'<' ^ b'>';
@@ -117,7 +117,7 @@ fn all_kinds_round_trip_in_both_orders() {
     }
 }
 
-/// Writes the values in both orders and compares the bytes with `big`; reads them from both machines.
+/// Writes the values in both orders, compares the bytes with `big`, and reads messages with headers of either order.
 fn check_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T, big: &[u8]) {
     let mut little = big.to_vec();
     little.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);

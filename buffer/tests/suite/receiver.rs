@@ -1,4 +1,4 @@
-//! Messages received in portions, valid or not.
+//! Valid and invalid messages that are received in portions.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Lengths reserve no more memory in all than the available bytes can fill.
+//! Length fields reserve, in total, no more elements than the value has bytes.
 
 use core::cell::Cell;
 use core::fmt;

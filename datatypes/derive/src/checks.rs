@@ -48,7 +48,7 @@ pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
     })
 }
 
-/// Returns the fields, unless the form of a type shows that it has no datatype.
+/// Returns the fields, or an error if the form of the structure or of a field shows that it has no datatype.
 pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
     if let Some(lifetime) = input.generics.lifetimes().next() {
         return Err(Error::new(

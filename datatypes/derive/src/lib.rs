@@ -11,13 +11,13 @@ use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate,
 /// Implements `Equivalent` and, if all fields are `Receivable`, `Receivable`.
 ///
 /// Fields may have any type that is `Equivalent`. If `mpj_datatypes` has another name in your crate, give its path with
-/// `#[datatype(crate = path::to::it)]`. A module with other items under the same names cannot bypass the checks.
+/// `#[datatype(crate = path::to::it)]`. A path to a module with other items of the same names cannot bypass the checks.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &FacadeCrate { path: parse_quote!(::mpj_datatypes), buffers: false })
 }
 
-/// `#[derive(mpj::Datatype)]`: the same for programs that depend only on `mpj`. A single value is a buffer, too.
+/// `#[derive(mpj::Datatype)]`: the same for programs that depend only on `mpj`. It also makes a single value a buffer.
 #[proc_macro_derive(MpjDatatype, attributes(datatype))]
 pub fn derive_for_mpj(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &FacadeCrate { path: parse_quote!(::mpj), buffers: true })
@@ -159,8 +159,8 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
         // SAFETY of the generated code: the address is that of memory for the structure.
         quote!(#field(#this, unsafe { &raw const (*#this).#member }))
     });
-    // The patterns of the expansion compile only for a structure with exactly these fields, although a later attribute
-    // macro may replace it: binding a field of a union is unsafe.
+    // A later attribute macro may replace the structure. The patterns of the expansion compile only for a structure
+    // with exactly these fields: for a union, binding a field would be unsafe.
     let is_generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
     // All instances of a generic function would share a static in it.
     let cell = if is_generic { quote!(let) } else { quote!(static) };

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p mpj-datatypes --example ddt [milliseconds a pattern] [name filter]` prints
 //! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s: the medians of
-//! interleaved rounds. `# MISMATCH` means that type and loop copy different bytes. `BUILD`: times to build a type.
+//! interleaved rounds. `# MISMATCH` means that type and loop copy different bytes. `BUILD` lines: times to build types.
 #![allow(unsafe_code, reason = "raw pointers, as the loops written by hand")]
 #![allow(clippy::print_stdout, reason = "a program")]
 

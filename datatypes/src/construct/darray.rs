@@ -8,7 +8,7 @@ use crate::{Datatype, TypeEnvelope, TypeError};
 pub enum Distribution {
     /// All indices belong to the only process along the dimension (`MPI_DISTRIBUTE_NONE`).
     Whole,
-    /// One block per process, of equal size except at the end (`MPI_DISTRIBUTE_BLOCK` with `MPI_DISTRIBUTE_DFLT_DARG`).
+    /// One block per process, equal until the indices run out (`MPI_DISTRIBUTE_BLOCK`, `MPI_DISTRIBUTE_DFLT_DARG`).
     Block,
     /// One block of this size per process; the last may be smaller (`MPI_DISTRIBUTE_BLOCK`).
     BlockOf(usize),
@@ -67,7 +67,7 @@ impl Datatype {
         }
         let envelope =
             TypeEnvelope::Darray { rank, dimensions: dimensions.into(), order, inner: self.clone() };
-        Datatype::described(lowered, envelope)
+        Datatype::from_lowered(lowered, envelope)
     }
 
     /// Returns the type of the items of one dimension that belong to process `place`, with the bounds of all items.
@@ -101,7 +101,7 @@ impl Datatype {
         let start = block.saturating_mul(place);
         let round = block.saturating_mul(processes);
         let mine = size.saturating_sub(start);
-        // Each round but the last has a whole block for this process; the last may have less.
+        // Each round except the last has a whole block for this process; the last may have less.
         let (rounds, rest) = (mine / round, (mine % round).min(block));
         let whole = rounds + usize::from(rest == block);
         let part = if rest == block { 0 } else { rest };

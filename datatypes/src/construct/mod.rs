@@ -28,7 +28,7 @@ impl Datatype {
     }
 
     /// Returns the layout of `lowered` with another constructor. Validation visits the pieces of `lowered`.
-    fn described(lowered: Datatype, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
+    fn from_lowered(lowered: Datatype, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
         let node = lowered.node();
         Ok(Datatype::from_node(Node {
             envelope,
@@ -49,7 +49,7 @@ struct TypeBuilder {
     size: usize,
     elements: u64,
     signature: Signature,
-    leaves: PrimitiveSet,
+    primitives: PrimitiveSet,
     needs_validation: bool,
     bounds: BoundsBuilder,
     plan: PlanBuilder,
@@ -62,7 +62,7 @@ impl TypeBuilder {
             size: 0,
             elements: 0,
             signature: Signature::EMPTY,
-            leaves: PrimitiveSet::None,
+            primitives: PrimitiveSet::None,
             needs_validation: false,
             bounds: BoundsBuilder::new(),
             plan: PlanBuilder::new(),
@@ -88,7 +88,7 @@ impl TypeBuilder {
         let extent = node.extent.extent();
         let dense = node.plan.run().filter(|&(_, run)| extent == run as i64 && len > 0);
         let Some((offset, run)) = dense else { return self.add(inner, len, displacement, 1, 0) };
-        // A run without a plan of its own: most fields are primitives, and structures can have many.
+        // Pushed as a run, without a plan of its own: most fields are primitives, and structures can have many.
         self.depth = self.depth.max(next_depth(node.depth)?);
         let first = i128::from(displacement);
         self.bounds.add_at(&node.extent, first, first + i128::from(extent::span(len, extent)?));
@@ -159,7 +159,7 @@ impl TypeBuilder {
         // Every primitive has at least one byte, so the product is at most `bytes`, and the sum at most `size`.
         self.elements += node.element_count * items as u64;
         self.signature = self.signature.concat(node.signature.repeat(items as u64));
-        self.leaves = self.leaves.union(node.primitives);
+        self.primitives = self.primitives.union(node.primitives);
         self.needs_validation |= node.needs_validation;
         Ok(())
     }
@@ -170,7 +170,7 @@ impl TypeBuilder {
             size: self.size,
             element_count: self.elements,
             signature: self.signature,
-            primitives: self.leaves,
+            primitives: self.primitives,
             needs_validation: self.needs_validation,
             extent: self.bounds.finish()?,
             plan: self.plan.finish(),

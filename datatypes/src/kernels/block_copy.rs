@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 pub(super) trait BlockCopy {
     /// The length of a block; 0 if it is known only at run time.
     const LEN: usize;
-    /// Whether a loop over blocks should copy several per iteration.
+    /// Whether a loop over blocks should copy several blocks per iteration.
     const SHORT: bool;
 
     /// Copies one block of `len` bytes; a routine with a `LEN` other than 0 ignores `len`.

@@ -2,7 +2,7 @@
 
 use super::block_copy::Direction;
 
-/// Shorter copies are left to the platform's `memcpy`.
+/// Below this length, the platform's `memcpy` copies.
 #[cfg(target_arch = "x86_64")]
 const MIN_WIDE: usize = 192;
 

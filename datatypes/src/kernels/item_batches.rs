@@ -4,13 +4,13 @@
 use super::block_copy::Direction;
 use super::strided_copy;
 
-/// Maximum number of pieces; longer lists go to the loop over one item.
+/// Maximum number of pieces; longer lists are copied item by item.
 const MAX_PIECES: usize = 16;
 const MIN_ITEMS: usize = 8;
 /// Bytes of a batch on the longer side, so that it stays in the first cache; a batch has at least four items.
 const BATCH: usize = 8 << 10;
 
-/// Copies `items` items, or none if another loop is faster or the items might overlap. Returns the number copied.
+/// Copies all `items`, or none if another loop is faster or items to unpack might overlap. Returns the number copied.
 ///
 /// # Safety
 /// `items` whole items at `origin`, `stride` bytes apart, each of `size` packed bytes in the pieces (offset, length) in
@@ -29,8 +29,8 @@ pub(super) unsafe fn run<D: Direction>(
     if items < MIN_ITEMS || pieces.len() > MAX_PIECES || !disjoint {
         return 0;
     }
-    let wide = usize::try_from(stride.unsigned_abs()).unwrap_or(usize::MAX);
-    let batch = (BATCH / wide.max(size).max(1)).max(4);
+    let distance = usize::try_from(stride.unsigned_abs()).unwrap_or(usize::MAX);
+    let batch = (BATCH / distance.max(size).max(1)).max(4);
     let mut done = 0;
     while done < items {
         let n = batch.min(items - done);

@@ -5,7 +5,7 @@
 //! bytes are packed in pairs, without masks.
 
 use super::block_copy::{BlockCopy, Direction};
-use super::tile::{Tile, cover_row};
+use super::tile::{Tile, copy_row};
 use core::arch::x86_64::{
     __mmask8, _MM_HINT_T0, _mm_load_sd, _mm_loadh_pd, _mm_mask_storeu_epi32, _mm_maskz_loadu_epi32,
     _mm_prefetch, _mm_storeu_pd,
@@ -60,7 +60,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
             packed = packed.wrapping_add(4 * S::LEN);
         }
         // SAFETY: the rest of the row.
-        unsafe { cover_row::<D, S>(at, packed, columns % 4, steps, block) };
+        unsafe { copy_row::<D, S>(at, packed, columns % 4, steps, block) };
         packed = packed.wrapping_add(columns % 4 * S::LEN);
         line = line.wrapping_offset(row);
     }

@@ -2,7 +2,7 @@
 //! mask excludes the other elements, and a permutation.
 
 use super::block_copy::{BlockCopy, Direction};
-use super::tile::{Tile, cover_row};
+use super::tile::{Tile, copy_row};
 use core::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_mask_storeu_epi32, _mm512_maskz_loadu_epi32,
     _mm512_permutex2var_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_storeu_si512,
@@ -56,7 +56,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
             left -= 64 / S::LEN;
         }
         // SAFETY: the rest of the row.
-        unsafe { cover_row::<D, S>(at, packed, left, steps, block) };
+        unsafe { copy_row::<D, S>(at, packed, left, steps, block) };
         packed = packed.wrapping_add(left * S::LEN);
         line = line.wrapping_offset(row);
     }

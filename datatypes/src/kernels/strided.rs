@@ -74,7 +74,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
             (&[row, column], 1) => (row, column),
             _ => {
                 // SAFETY: the same arguments.
-                unsafe { part::<D>(strided, origin, args) };
+                unsafe { copy_part::<D>(strided, origin, args) };
                 return;
             }
         };
@@ -92,14 +92,14 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
         return;
     }
     // SAFETY: the same arguments.
-    unsafe { part::<D>(strided, origin, args) };
+    unsafe { copy_part::<D>(strided, origin, args) };
 }
 
 /// Copies any part: the rest of a split block, the rest of a row, whole rows, and then smaller units again.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel) for the plan with this body, whose first block is at `origin`.
-unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArgs) {
+unsafe fn copy_part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArgs) {
     let KernelArgs { mut packed, mut len, position, count, stride, .. } = args;
     let block = strided.block;
     let (index, within) = if position == 0 { (0, 0) } else { (position / block, position % block) };

@@ -45,12 +45,12 @@ pub(super) fn choose(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
     if let Some(pair) = transpose::choose(block, nest) {
         return pair;
     }
-    by_length(block, &KernelPair::<Cover>::NEW)
+    by_length(block, &KernelPair::<ForTiles>::NEW)
 }
 
-struct Cover;
+struct ForTiles;
 
-impl MakeKernel for Cover {
+impl MakeKernel for ForTiles {
     type Kernel = TileKernel;
 
     #[inline]
@@ -76,7 +76,7 @@ pub(super) fn wide<S: BlockCopy>() -> bool {
 /// That of [`TileKernel`].
 pub(super) unsafe fn base<D: Direction, S: BlockCopy>(tile: &Tile) {
     // SAFETY: the caller's promise.
-    unsafe { cover::<D, S>(tile) }
+    unsafe { copy_tile::<D, S>(tile) }
 }
 
 /// # Safety
@@ -85,7 +85,7 @@ pub(super) unsafe fn base<D: Direction, S: BlockCopy>(tile: &Tile) {
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(tile: &Tile) {
     // SAFETY: the caller's promise.
-    unsafe { cover::<D, S>(tile) }
+    unsafe { copy_tile::<D, S>(tile) }
 }
 
 /// # Safety
@@ -102,23 +102,23 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(tile: &Tile) {
         return unsafe { sparse::run::<D, S>(tile) };
     }
     // SAFETY: the caller's promise.
-    unsafe { cover::<D, S>(tile) }
+    unsafe { copy_tile::<D, S>(tile) }
 }
 
 /// # Safety
 /// That of [`TileKernel`].
 #[inline(always)]
-pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(tile: &Tile) {
+pub(super) unsafe fn copy_tile<D: Direction, S: BlockCopy>(tile: &Tile) {
     let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
     let block = if S::LEN == 0 { block } else { S::LEN };
     if !S::SHORT && block > MAX_CHUNKED_BEYOND_L1 && rows * columns * block > MAX_CHUNKED {
         // SAFETY: the caller's promise.
-        return unsafe { cover_long::<D>(tile) };
+        return unsafe { copy_long_blocks::<D>(tile) };
     }
     let mut line = user;
     for _ in 0..rows {
         // SAFETY: the columns of this row, by the caller's promise.
-        unsafe { cover_row::<D, S>(line, packed, columns, &steps, block) };
+        unsafe { copy_row::<D, S>(line, packed, columns, &steps, block) };
         packed = packed.wrapping_add(columns * block);
         line = line.wrapping_offset(row);
     }
@@ -129,12 +129,12 @@ pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(tile: &Tile) {
 /// # Safety
 /// That of [`TileKernel`].
 #[cold]
-unsafe fn cover_long<D: Direction>(tile: &Tile) {
+unsafe fn copy_long_blocks<D: Direction>(tile: &Tile) {
     let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
     let mut line = user;
     for _ in 0..rows {
         // SAFETY: the columns of this row, by the caller's promise.
-        unsafe { cover_row::<D, Any>(line, packed, columns, &steps, block) };
+        unsafe { copy_row::<D, Any>(line, packed, columns, &steps, block) };
         packed = packed.wrapping_add(columns * block);
         line = line.wrapping_offset(row);
     }
@@ -143,7 +143,7 @@ unsafe fn cover_long<D: Direction>(tile: &Tile) {
 /// # Safety
 /// That of [`TileKernel`] for this row.
 #[inline(always)]
-pub(super) unsafe fn cover_row<D: Direction, S: BlockCopy>(
+pub(super) unsafe fn copy_row<D: Direction, S: BlockCopy>(
     mut user: *mut u8,
     mut packed: *mut u8,
     columns: usize,

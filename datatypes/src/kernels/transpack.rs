@@ -55,8 +55,8 @@ pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
     unsafe { staged(from, to, len) }
 }
 
-/// Returns the loops of one side, at its position, and how many pieces of `block` bytes the innermost loop copies per
-/// step. That is 1 if a further loop over the pieces of a block fits.
+/// Returns the loops of one side, at its position, and the number of pieces of `block` bytes that each step of the
+/// innermost loop copies. The number is 1 if a further loop over the pieces of a block fits.
 fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, usize) {
     let index = side.position / block;
     let mut nest = [Loop { count: 1, stride: 0 }; MAX_LOOPS + 1];
@@ -77,8 +77,8 @@ fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, u
 /// # Safety
 /// That of [`transpack`]; both sides are loops over blocks of `block` bytes or of multiples.
 unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: usize, n: usize) {
-    let ((mut a, of_a), (mut b, of_b)) = (odometer(from, block), odometer(to, block));
-    if of_a > 1 || of_b > 1 {
+    let ((mut a, pieces_a), (mut b, pieces_b)) = (odometer(from, block), odometer(to, block));
+    if pieces_a > 1 || pieces_b > 1 {
         // One side has `MAX_LOOPS` loops, so that a further loop over the pieces of a block does not fit.
         // SAFETY: the caller's promise.
         return unsafe { staged(from.0, to.0, n * block) };

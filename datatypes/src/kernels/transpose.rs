@@ -12,9 +12,9 @@ const MAX_COLUMNS: usize = 16;
 /// columns overlap.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
-    let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;
+    let column_bytes = i64::try_from(block.checked_mul(rows.count)?).ok()?;
     // The order of copies changes, so no two blocks may overlap.
-    if rows.stride != block as i64 || columns.stride < wide || rows.count < 4 || columns.count < 4 {
+    if rows.stride != block as i64 || columns.stride < column_bytes || rows.count < 4 || columns.count < 4 {
         return None;
     }
     match block {

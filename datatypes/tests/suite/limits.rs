@@ -236,7 +236,7 @@ fn adjacent_runs_beyond_the_maximum_size_are_errors() {
 #[test]
 fn overlaps_of_large_layouts_are_found() {
     let far = |count, stride| u8::datatype().hvector(count, 1, stride).unwrap();
-    // Two loops whose steps meet first after a thousand steps, or never.
+    // The blocks overlap first at step 1001 of the inner loop and step 1000 of the outer loop.
     let loops = |count| far(count, 1000).hvector(count, 1, 1001).unwrap();
     assert!(loops(1000).check_overlap(1).is_ok());
     assert_eq!(loops(1002).check_overlap(1).unwrap_err().offset, 1_001_000);
@@ -275,7 +275,7 @@ fn overlaps_of_large_layouts_are_found() {
         assert!(listed.resized(0, width).unwrap().check_overlap(3).is_err());
         assert!(listed.resized(0, 2 * width).unwrap().check_overlap(2).is_err());
     }
-    // Items in each other's gaps, round by round; only near rounds can meet.
+    // Items in the gaps of other items; only near items can overlap.
     let spread = pair.hindexed_block(1, &[0, 100, 300]).unwrap().resized(0, 7).unwrap();
     assert!(spread.check_overlap(28).is_ok());
     assert_eq!(spread.check_overlap(29).unwrap_err().offset, 300);

@@ -5,7 +5,7 @@
 use core::mem::MaybeUninit;
 use mpj_datatypes::Datatype;
 
-/// Returns the four bytes at the lowest addresses, in which both datatypes begin.
+/// Returns the four bytes at the lowest addresses, with which the packed form of both datatypes begins.
 fn first_half(numbers: [u64; 2]) -> [u8; 4] {
     *numbers[0].to_ne_bytes().first_chunk().expect("eight bytes")
 }

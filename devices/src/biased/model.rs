@@ -1,4 +1,4 @@
-//! Models of the owner of a bias and other threads that lock the same value.
+//! Models in which the owner of a bias and other threads lock the same value.
 
 use loom::thread;
 

@@ -11,8 +11,8 @@ fn cached_nodes() -> usize {
     NODE_CACHE.with(|cache| cache.borrow().len())
 }
 
-/// Completes `times` operations, each on a new thread, while this thread passes the completion to `read`. Every outcome
-/// is dropped, and one thread caches the node, once.
+/// Completes `times` operations in turn, each on a new thread, while this thread calls `read`. Checks that every
+/// outcome is dropped, and that exactly one thread caches the node.
 fn completes_concurrently(times: usize, read: fn(Completion, &Outcome)) {
     loom::model(move || {
         let cause: Arc<str> = "a model".into();

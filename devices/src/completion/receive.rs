@@ -9,7 +9,7 @@ use crate::data_path::DataPath;
 use crate::message::{Envelope, KeepAlive, Target};
 
 /// The [`Completer`] of a receive. The target to receive into is in the node until the completion or
-/// [`into_parts`](Self::into_parts), so a move of this handle does not move it.
+/// [`into_parts`](Self::into_parts), so a move of this handle does not move the target.
 pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.
@@ -31,7 +31,7 @@ impl Receive {
     pub unsafe fn of(buf: Buf, keep: Option<KeepAlive>, path: Option<DataPath>) -> Result<Self, BufError> {
         match buf.plain_bytes() {
             Some(bytes) => {
-                // SAFETY: a target may be written at the place.
+                // SAFETY: `with` passes a place that is valid for writes; the invariants are the caller's promise.
                 Ok(Receive::with(|place| unsafe { Target::write_at(place, buf, bytes, path, keep) }))
             }
             // SAFETY: the caller's promise.
@@ -49,7 +49,7 @@ impl Receive {
 
     /// Creates a receive into this target.
     pub fn new(target: Target) -> Self {
-        // SAFETY: a target may be written at the place.
+        // SAFETY: `with` passes a place that is valid for writes.
         Receive::with(|place| unsafe { place.write(target) })
     }
 
@@ -96,7 +96,7 @@ impl RecvCompleter {
         let this = ManuallyDrop::new(self);
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { this.0.0.as_ref() };
-        // SAFETY: invariant 3 of the node: the target exists, and is not used from now on.
+        // SAFETY: invariant 3 of the node: the target exists, and this copy of it is not used any more.
         let target = node.target.with_mut(|target| unsafe { target.cast::<Target>().read() });
         (target, Completer(this.0.0))
     }

@@ -13,8 +13,8 @@ pub const CONFIG_FILE: Text = Text {
     help: "file of lines MPJ_NAME=VALUE and comment lines (#), for parameters that are not set otherwise; the same file for all ranks",
 };
 
-/// Reads the parameters of a file. Unknown names are ignored: they may be parameters of another program, such as the
-/// launcher.
+/// Reads the parameters of a file. Unknown names that resemble no parameter are ignored: they might belong to another
+/// program, such as the launcher.
 ///
 /// # Errors
 /// The file cannot be read, or contains an invalid line, an invalid value, a misspelt or former name of a parameter, or

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn misspelt_variables_are_refused_and_foreign_ones_ignored() {
         let names = ParameterNames::of(&all(GROUPS));
-        let said = |name: &str| {
+        let check = |name: &str| {
             names.check("in the environment", [name.to_owned()].into_iter()).map_err(|error| error.why)
         };
         for name in [
@@ -113,7 +113,7 @@ mod tests {
             "SPINN",
             "MPJ_",
         ] {
-            assert_eq!(said(name), Ok(()), "{name}");
+            assert_eq!(check(name), Ok(()), "{name}");
         }
         for (name, meant) in [
             ("MPJ_SPIN_SU", "MPJ_SPIN_US"),
@@ -122,7 +122,7 @@ mod tests {
             ("MPJ_DEV", "MPJ_DEVICES"),
         ] {
             let why = format!("in the environment, no parameter is named {name}: did you mean {meant}?");
-            assert_eq!(said(name), Err(why));
+            assert_eq!(check(name), Err(why));
         }
     }
     #[test]

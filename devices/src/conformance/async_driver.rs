@@ -2,9 +2,9 @@
 //! any order, even after the death of the peer.
 //!
 //! A seed determines whether the device supports noncontiguous memory, which attempts return `Again`, after how
-//! many polls of the inlet an operation completes, and which of the due operations is next. Until then, the memory must
-//! not change: neither the body of a zero-copy send, nor the marker bytes that a started get has written to its
-//! destination. An engine that reuses memory too early fails these checks.
+//! many polls of the inlet an operation completes, and which of the due operations is next. The memory of a pending
+//! operation must not change: neither the body of a zero-copy send, nor the marker bytes that a started get has written
+//! to its destination. An engine that reuses memory too early fails these checks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use crate::site::Site;
 /// The maximum number of bytes of one get.
 const GET_MAX: usize = 24_000;
 
-/// The smallest size of bodies that are transferred by get: longer than the eager messages of the floods in `pressure`.
+/// The smallest size of bodies that are transferred by get. The messages of the floods in `pressure` are shorter.
 const GET_MIN: usize = 8200;
 
 /// The size in bytes from which memory outside of pools is registered.
@@ -73,7 +73,7 @@ unsafe impl Driver for AsyncDriver {
         };
         let pending = Pending {
             list: Mutex::default(),
-            state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),
+            random_state: AtomicU64::new(self.seed * 1000 + u64::from(site.rank) + 1),
             bell: Arc::clone(&site.bell),
             inner: Arc::from(device),
         };
@@ -89,7 +89,7 @@ unsafe impl Driver for AsyncDriver {
 #[derive(Debug)]
 struct Pending {
     list: Mutex<Vec<PendingOp>>,
-    state: AtomicU64,
+    random_state: AtomicU64,
     bell: Arc<Doorbell>,
     inner: Arc<dyn Device>,
 }
@@ -179,8 +179,8 @@ impl OwnedPart {
 
 impl Pending {
     fn random(&self) -> u64 {
-        let next = random(self.state.load(Ordering::Relaxed));
-        self.state.store(next, Ordering::Relaxed);
+        let next = random(self.random_state.load(Ordering::Relaxed));
+        self.random_state.store(next, Ordering::Relaxed);
         next
     }
 
@@ -198,8 +198,8 @@ impl Pending {
         Some(list.swap_remove(*at))
     }
 
-    /// Counts one poll, or several if the inlet moved nothing: such a rank soon yields its core between polls. Returns
-    /// whether operations are pending.
+    /// Counts one poll, or several if the inlet moved nothing, because an idle rank yields its core between polls.
+    /// Returns whether operations are pending.
     fn count_poll(&self, is_idle: bool) -> bool {
         let delay = if is_idle { MAX_DELAY / 4 } else { 1 };
         let mut list = lock(&self.list);

@@ -160,7 +160,7 @@ fn dies_while_others_receive(m: &Member) {
     let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
     keep_for_ever(sends.collect::<Vec<_>>());
     if rank_0_is_ready_to_die(m) {
-        // The caller drops the engine and its connections while the others receive, unless the case keeps it.
+        // The return drops the engine and its connections while the others receive, unless the case keeps the engine.
         m.report_dead();
         return;
     }

@@ -23,7 +23,7 @@ struct ExportedSend {
     started: Started,
 }
 
-/// The owner of a block, which sends one byte when it is dropped.
+/// An owner of a block. Its drop sends one byte.
 #[derive(Debug)]
 struct Owner {
     _data: KeepAlive,
@@ -37,8 +37,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         // SAFETY: the byte is static.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
-        let word = unsafe { Source::new(Buf::slice(&[9u8][..]), None) }.unwrap();
-        drop(self.engine.send(&self.world, self.to, self.tag, word, Mode::Standard, Coalesce::No));
+        let byte = unsafe { Source::new(Buf::slice(&[9u8][..]), None) }.unwrap();
+        drop(self.engine.send(&self.world, self.to, self.tag, byte, Mode::Standard, Coalesce::No));
     }
 }
 
@@ -91,7 +91,7 @@ fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
 
 /// Returns whether two ranks can view each other's memory: this rank and rank `to` of the channel.
 fn can_view(m: &Member, to: u32) -> bool {
-    // With this path, messages are packed into a block that `shmdev` does not export.
+    // On this path, messages are packed into a bounce buffer, which `shmdev` does not export.
     if m.engine.path == DataPath::Buffered
         && m.engine.devices.iter().any(|device| device.name() == ShmDriver::NAME)
     {

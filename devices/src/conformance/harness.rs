@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// The time after which a case counts as stuck.
-const LIVENESS: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
+const TIME_LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
 /// Returns the time limit on this machine. The virtual machine of `devices/check/rdma-vm` is slow and sets `RDMA_VM`.
-fn liveness() -> Duration {
-    if std::env::var_os("RDMA_VM").is_some() { LIVENESS * 6 } else { LIVENESS }
+fn time_limit() -> Duration {
+    if std::env::var_os("RDMA_VM").is_some() { TIME_LIMIT * 6 } else { TIME_LIMIT }
 }
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
     }
     let mut first_failure: Option<String> = None;
     let mut running: Vec<u32> = (0..ranks).collect();
-    let limit = Instant::now() + liveness();
+    let limit = Instant::now() + time_limit();
     while !running.is_empty() {
         match outcomes.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok((rank, outcome)) => {

@@ -35,8 +35,8 @@ fn items(rank: u32, salt: u64, len: usize) -> Vec<f64> {
     (0..len).map(|i| f64::from(rank) * 1e6 + salt as f64 * 1e4 + i as f64).collect()
 }
 
-/// Sends to `to` and receives from `from`, and checks the received memory. `send` and `recv` are a vector and how often
-/// it is repeated; `expected` posts the receive before the send.
+/// Sends to `to` and receives from `from`, and checks the received memory. `send` and `recv` are each a vector and its
+/// number of repetitions. If `expected` is true, the receive is posted before the send.
 fn exchange(m: &Member, to: u32, from: u32, send: (Vector, usize), recv: (Vector, usize), expected: bool) {
     let (out, into) = (send.0.memory(send.1), recv.0.memory(recv.1));
     let target = || (vec![-1.0f64; into], Layout::typed(recv.1, &recv.0.datatype::<f64>()));

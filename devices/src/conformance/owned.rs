@@ -149,7 +149,7 @@ impl<T: Item> Receiving<T> {
     }
 }
 
-/// Keeps a value forever, where leak detectors find it.
+/// Keeps a value forever, reachable from a static so that leak detectors do not report it.
 pub(super) fn keep_for_ever(value: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));

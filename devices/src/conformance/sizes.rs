@@ -49,7 +49,7 @@ pub(super) fn synchronous_messages_of_every_size_arrive(m: &Member) {
     }
 }
 
-/// Empty messages match receives of another type. They are sent in both modes, and to the rank itself.
+/// Empty messages of both modes match receives of another type. An empty message to the rank itself also arrives.
 pub(super) fn empty_messages_match_receives_of_other_types(m: &Member) {
     for to in m.others() {
         m.send::<u8>(to, 1, &[]);

@@ -11,7 +11,7 @@ use crate::{Pattern, ProgressTask};
 /// The last value of the token. The first value is 1.
 const ROUNDS: u64 = 50;
 
-/// The tags of the token and of the message that tells the next rank that this rank's relay has ended.
+/// The tags of the token, and of the message that notifies the next rank of the end of this rank's relay.
 const TOKEN: i32 = 1;
 const LAST: i32 = 2;
 
@@ -33,7 +33,7 @@ impl Relay {
         relay
     }
 
-    /// Sends the token to the next rank if it has arrived. Returns whether this rank will not get it again.
+    /// Sends the token to the next rank if it has arrived. Returns whether this rank has received it for the last time.
     fn relay_token(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
         let m = &self.member;
         while receiving.as_ref().is_some_and(Receiving::has_ended) {

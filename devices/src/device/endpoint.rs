@@ -22,9 +22,9 @@ pub trait Endpoint: Send + fmt::Debug {
     /// Sends one frame as [`post`](Self::post) does, for a caller that might soon send more. If a single frame is
     /// costly, the device may delay it to coalesce it with others.
     ///
-    /// [`has_unflushed`](Self::has_unflushed) reports a delayed frame. It is sent with the next frame that is posted or
-    /// by [`flush`](Self::flush), whichever comes first. Otherwise the device sends it within
-    /// [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY), if there is space for it, because the posting thread might
+    /// [`has_unflushed`](Self::has_unflushed) reports delayed frames. The next frame that is posted, or a call of
+    /// [`flush`](Self::flush), also sends the delayed frames. Without either, the device sends them within
+    /// [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY), if there is space for them, because the posting thread might
     /// compute for a long time.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ pub trait Endpoint: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Copies bytes of the peer's memory that `key` names, from its byte `at` on, to all of `to`.
+    /// Fills all of `to` with bytes of the peer's memory that `key` names, from byte `at` of that memory on.
     ///
     /// # Errors
     /// [`PostError::Again`] if the device is full, [`PostError::Revoked`] if the peer has revoked the key,
@@ -82,8 +82,8 @@ pub trait Endpoint: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Copies all of `from` to the peer's memory that `key` names, from its byte `at` on. When the operation is
-    /// complete, the bytes are in the peer's memory before any frame that is posted afterwards.
+    /// Copies all of `from` to the peer's memory that `key` names, from byte `at` of that memory on. The peer receives
+    /// frames that are posted after the completion only when the bytes are in its memory.
     ///
     /// # Errors
     /// As [`get`](Self::get).

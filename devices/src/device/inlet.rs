@@ -28,7 +28,7 @@ use super::{OpToken, PeerId};
 ///     }
 /// }
 /// ```
-#[expect(unsafe_code, reason = "messages are delivered from memory that an inlet says it has written")]
+#[expect(unsafe_code, reason = "messages are delivered from memory that an inlet reports as written")]
 pub unsafe trait Inlet: Send + fmt::Debug {
     /// Passes arrived frames and completed operations to `sink`, up to a limit; never blocks. Returns their number, to
     /// which it may add other progress. The sink may call the device and its endpoints, so the inlet must not hold a
@@ -46,8 +46,8 @@ pub unsafe trait Inlet: Send + fmt::Debug {
     fn verify(&mut self, _sink: &mut dyn Sink) {}
 
     /// Ends the body in transfer from a peer that has died, by [`Sink::peer_lost`]. The engine calls it when others
-    /// report the death, because the connection might stay open. By then, the inlet has passed on the complete frames
-    /// that were sent before the death.
+    /// report the death, because the connection might stay open. Normally, the inlet has passed on by then all complete
+    /// frames that were sent before the death.
     ///
     /// The engine does not call it for a peer that exits normally, because everything that such a peer has sent has
     /// arrived. A device that passes on only complete frames has nothing to do.

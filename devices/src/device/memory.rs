@@ -171,8 +171,8 @@ impl MemoryPart<'_> {
 
 /// The device's record of registered memory. The operation stores it.
 ///
-/// Dropping the last copy ends the registration, unless the device has cached it. Before that, the owner has learned
-/// that no peer uses a key of it any more, or [`quiesce`](super::Device::quiesce) has ended.
+/// Dropping the last copy ends the registration, unless the device has cached it. The owner drops it only after the
+/// peer has reported that it no longer uses the key, or after [`quiesce`](super::Device::quiesce) has ended.
 #[derive(Clone)]
 pub struct Registration {
     record: Arc<dyn Any + Send + Sync>,
@@ -222,7 +222,7 @@ impl View {
 
     /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the caller of `new` has promised it, and `_taken` exists.
+        // SAFETY: by the contract of `new`, the bytes are readable while `_taken` exists.
         #[expect(unsafe_code, reason = "see above")]
         unsafe {
             std::slice::from_raw_parts(self.base.as_ptr(), self.len)

@@ -23,7 +23,7 @@ impl EventFd {
         self.signalled.notify_all();
     }
 
-    pub(super) fn wait(&self, _also: &[BorrowedFd<'_>], _limit: Duration) {
+    pub(super) fn wait(&self, _descriptors: &[BorrowedFd<'_>], _limit: Duration) {
         let mut count = lock(&self.count);
         while *count == 0 {
             count = self.signalled.wait(count).expect("models end at a panic");

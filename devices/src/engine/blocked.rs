@@ -30,7 +30,7 @@ pub struct WaitReason {
 
 #[derive(Clone, Copy, Debug)]
 struct Expected {
-    way: &'static str,
+    preposition: &'static str,
     peer: i32,
     tag: i32,
 }
@@ -53,22 +53,22 @@ impl WaitReason {
 
     /// Describes a call that waits for a send to rank `peer`.
     pub fn send(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
-        let message = Some(Expected { way: "to", peer, tag });
+        let message = Some(Expected { preposition: "to", peer, tag });
         WaitReason { message, ..WaitReason::collective(call, channel) }
     }
 
     /// Describes a call that waits for a message from rank `peer`, or from any rank.
     pub fn recv(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
-        let message = Some(Expected { way: "from", peer, tag });
+        let message = Some(Expected { preposition: "from", peer, tag });
         WaitReason { message, ..WaitReason::collective(call, channel) }
     }
 
-    /// Adds `others` more operations to the wait. If `any`, the wait ends when one of them is complete.
+    /// Adds `others` more operations to the wait. If `any`, the wait ends when any of its operations is complete.
     pub fn with_others(self, others: usize, any: bool) -> Self {
         WaitReason { others, any, ..self }
     }
 
-    /// Returns the rank of the world on which the wait depends, if it is one rank.
+    /// Returns the world rank of the message's peer, if the wait cannot end without that peer.
     fn peer(&self) -> Option<u32> {
         let peer = self.message?.peer;
         let group = self.channel.as_ref()?.group();
@@ -83,7 +83,7 @@ impl WaitReason {
         if let Some(message) = self.message {
             let rank = |channel: &Arc<Channel>| channel.group().peer(u32::try_from(message.peer).ok()?);
             let of_world = channel.and_then(rank).map(|peer| ArgValue::Number(peer.0.into()));
-            peer = (message.way, of_world.unwrap_or(ArgValue::Text("any rank")));
+            peer = (message.preposition, of_world.unwrap_or(ArgValue::Text("any rank")));
             tag = (
                 "tag",
                 if message.tag == ANY_TAG { ArgValue::Text("any") } else { ArgValue::Signed(message.tag) },
@@ -102,10 +102,10 @@ impl WaitReason {
     /// Writes the wait for a user. The size of an unnamed communicator is omitted if it has all `world` ranks.
     fn describe(&self, f: &mut fmt::Formatter<'_>, world: u32) -> fmt::Result {
         f.write_str(self.call)?;
-        if let Some(Expected { way, peer, tag }) = self.message {
+        if let Some(Expected { preposition, peer, tag }) = self.message {
             match peer {
-                ANY_SOURCE => write!(f, " {way} any rank")?,
-                peer => write!(f, " {way} rank {peer}")?,
+                ANY_SOURCE => write!(f, " {preposition} any rank")?,
+                peer => write!(f, " {preposition} rank {peer}")?,
             }
             match tag {
                 ANY_TAG => f.write_str(" with any tag")?,
@@ -133,7 +133,7 @@ impl WaitReason {
     }
 }
 
-/// A thread that waits and has slept or parked.
+/// A waiting thread that has slept or parked, or is about to.
 #[derive(Clone, Debug)]
 pub struct BlockedThread {
     pub(super) wait: WaitReason,
@@ -150,7 +150,7 @@ impl BlockedThread {
         self.since.elapsed()
     }
 
-    /// Returns the rank of the world on which the wait depends, if it is one rank.
+    /// Returns the world rank of the message's peer, if the wait cannot end without that peer.
     pub fn peer(&self) -> Option<u32> {
         self.wait.peer()
     }

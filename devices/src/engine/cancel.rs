@@ -8,15 +8,15 @@ use crate::fault::Fault;
 use crate::matching::UnexpectedBody;
 
 impl Engine {
-    /// Cancels a pending operation if it can, and returns whether it did. The operation then fails with
+    /// Cancels a pending operation if possible, and returns whether it did. The operation then fails with
     /// [`Fault::Cancelled`]: at once, unless its peer might be reading the memory.
     ///
     /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive), a matched one is not.
     /// * A rendezvous message is cancelled unless its receiver has requested the body. A receiver that requests the
     ///   body later, or is still copying it, fails with [`Fault::SendCancelled`]. If the receiver views the body in
     ///   place, or is known to have copied it, the send completes instead.
-    /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. The send
-    ///   of a synchronous message that was posted fails, but the peer might receive the message nevertheless.
+    /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. A posted
+    ///   synchronous eager send fails, too, but the peer might receive the message nevertheless.
     /// * A message to this rank itself is cancelled while it is unexpected.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
         if self.cancel_receive(channel, completion) {
@@ -44,11 +44,11 @@ impl Engine {
         true
     }
 
-    /// Cancels a message that waits for a reply. If its receiver views it, or is known to have copied it, it completes.
+    /// Cancels a send that waits for a reply. If the receiver views the message, or has copied it, the send completes.
     fn cancel_awaiting_reply(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {
-            // Its frame might still be queued, and hold the memory.
+            // The frame of the message might still be queued, and keep the memory.
             let is_ours =
                 |frame: &QueuedFrame| frame.context == channel.context && frame.head.op.get() == number;
             drop(self.take_queued(peer, is_ours));

@@ -19,7 +19,7 @@ pub struct Channel {
     /// The id of the channel in frames of this rank; assigned when this rank joins.
     wire_id: AtomicU16,
     members: OnceLock<Members>,
-    about: OnceLock<About>,
+    description: OnceLock<Description>,
     matching: Mutex<Matching>,
     unexpected_counts: Arc<UnexpectedCounters>,
     ops: Mutex<Ops>,
@@ -36,7 +36,7 @@ pub trait Calls: Send + Sync + fmt::Debug {
 }
 
 #[derive(Debug)]
-struct About {
+struct Description {
     name: Arc<str>,
     calls: Option<Weak<dyn Calls>>,
 }
@@ -54,7 +54,7 @@ impl Channel {
             context,
             wire_id: AtomicU16::new(0),
             members: OnceLock::new(),
-            about: OnceLock::new(),
+            description: OnceLock::new(),
             matching: Mutex::new(bias, Matching::new(Arc::clone(&counts))),
             unexpected_counts: counts,
             ops: Mutex::new(bias, Ops::default()),
@@ -83,16 +83,16 @@ impl Channel {
     }
 
     pub(crate) fn describe(&self, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
-        let _ = self.about.set(About { name, calls });
+        let _ = self.description.set(Description { name, calls });
     }
 
     /// Returns the name of the communicator, if it has one.
     pub fn name(&self) -> Option<&Arc<str>> {
-        self.about.get().map(|about| &about.name)
+        self.description.get().map(|description| &description.name)
     }
 
     pub(crate) fn next_call(&self) -> Option<u32> {
-        self.about.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
+        self.description.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
 
     /// Returns the number of this rank among the members; 0 until it has joined.

@@ -5,9 +5,9 @@
 //!    a peer's    messages    has a      rejects     the context is
 //!    Bind        wait        wire id    new work    never used again
 //! ```
-//! A peer can name any context, and send to it before this rank has joined it. A name costs one table entry here. The
-//! messages are limited by the sender's credit and by the number that may wait for a reply. A freed channel is kept
-//! until its operations are complete, so that messages which this rank has sent there still arrive.
+//! A peer can name any context, and send to it before this rank has joined it. Its bindings cost at most 2^16 table
+//! entries here. The messages are limited by the sender's credit and by the number that may wait for a reply. A freed
+//! channel is kept until its operations are complete, so that messages which this rank has sent there still arrive.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
@@ -152,7 +152,7 @@ impl Engine {
         self.wake_all();
     }
 
-    /// Returns how many more channels this rank can join now, at least.
+    /// Returns a lower bound on the number of channels that this rank can still join.
     pub fn free_channel_count(&self) -> usize {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         channels.free_wire_ids.len() + (MAX_WIRE_IDS - channels.next_wire_id)

@@ -3,13 +3,13 @@
 //! The budget [`EAGER_CREDIT_TOTAL`] bounds the eager messages that wait at a rank, except that each peer gets at least
 //! [`MIN_CREDIT`]. One half is divided among all ranks of the world from the start, so every sender knows its share
 //! without a request. The other half goes to the peers that use their credit: whenever such a peer is granted used
-//! credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This part returns when the
-//! peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set, no budget applies.
-//! A sender without credit uses the rendezvous protocol.
+//! credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This half gets it back when
+//! the peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set, no budget
+//! applies. A sender without credit uses the rendezvous protocol.
 //!
 //! ```text
 //!   peer with a larger limit                   this rank
-//!                       ◄── Credit, Recall ──  asks for the credit above the initial one; waits for the reply
+//!                       ◄── Credit, Recall ──  recalls the credit above the initial one; waits for the reply
 //!   returns its unused  ──  Credit, Return ─►  checks it against the recall and the messages received, and may
 //!   credit, or 0                               grant it again
 //! ```
@@ -33,7 +33,7 @@ pub const EAGER_CREDIT: Number = Number {
 };
 
 /// The most eager credit that a receiver grants all senders together, except that each gets at least 128 KiB. It has no
-/// effect if only [`EAGER_CREDIT`] is set: then every sender gets that from the start.
+/// effect if only [`EAGER_CREDIT`] is set: then every sender gets that credit from the start.
 pub const EAGER_CREDIT_TOTAL: Number = Number {
     name: "EAGER_CREDIT_TOTAL",
     default: 256 << 20,
@@ -41,7 +41,7 @@ pub const EAGER_CREDIT_TOTAL: Number = Number {
     help: "bytes of eager messages that all senders may have outstanding at a receiver; the same for all ranks",
 };
 
-/// More than any device needs for one message of its eager limit.
+/// The least credit of a peer. A longer message is never eager while its sender has only this credit.
 const MIN_CREDIT: u64 = 128 << 10;
 
 /// The eager credit of this rank's peers.

@@ -135,8 +135,8 @@ impl Delivery<'_> {
         };
         let held = InlineBody::of(body).map_or_else(buffered, UnexpectedBody::Inline);
         let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
-        let addressee = self.destination(from, head)?;
-        engine.deliver_buffered(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)
+        let to = self.destination(from, head)?;
+        engine.deliver_buffered(to, from, |rank| envelope(head, rank, body.len()), notify, held)
     }
 
     pub(super) fn on_rts(&mut self, from: PeerId, head: &Head, key: &[u8]) -> Option<()> {
@@ -364,7 +364,7 @@ unsafe impl Sink for Delivery<'_> {
 
     fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.discard_body(from, why);
-        // If the rank is leaving, the end of its connection is not a failure.
+        // If the rank is closing in all contexts or has left, the end of its connection is not a failure.
         if matches!(self.engine.exit_of(from.0), None | Some(Exit::ClosingExcept(_))) {
             self.engine.roster.report(from.0, Exit::Died(why.into()));
         }

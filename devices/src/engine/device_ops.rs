@@ -24,15 +24,15 @@ pub(crate) enum DeviceOp {
         peer: PeerId,
         sending: Arc<StreamedSend>,
     },
-    /// A send that has failed, and whose memory the peer might still access.
+    /// A send that has failed or was cancelled, and whose memory the peer might still access.
     Quiesce {
         op: Box<Op>,
         fault: Fault,
     },
 }
 
-/// A send whose body goes in DATA frames. It completes when its last handle is dropped. The outbox holds one while
-/// pieces are left to send, and each piece that a device is sending zero-copy holds one.
+/// A send whose body goes in DATA frames. It completes when its last handle is dropped. The outbox keeps a handle while
+/// pieces are left to send, and so does the [`DeviceOp`] of each piece that a device is sending zero-copy.
 #[derive(Debug)]
 pub(crate) struct StreamedSend {
     source: Option<Source>,
@@ -98,7 +98,7 @@ impl DeviceOps {
         (token, status, device.is_received(registration))
     }
 
-    /// Returns whether a rank can leave without waiting for any of them. The receives of gets are in
+    /// Returns whether a rank can leave without waiting for these operations. The receives of gets are in
     /// [`Ops`](super::ops::Ops), which checks them; no rank waits for sends that are being quiesced.
     pub(crate) fn allows_close(&self, has_exited: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
@@ -113,7 +113,7 @@ impl DeviceOps {
 }
 
 impl Engine {
-    /// Stores an operation before a device starts it, so that its completion finds it.
+    /// Stores an operation before a device starts it, so that the completion finds the operation.
     pub(crate) fn begin_device_op(&self, what: DeviceOp) -> OpToken {
         OpToken(lock(&self.device_ops).0.insert(what))
     }

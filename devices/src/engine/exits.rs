@@ -1,6 +1,6 @@
 //! The exits that a rank has learned, and their effects on channels and peers.
 //!
-//! An exit is applied once in each channel that has the exited rank as a member. An operation that starts there later
+//! Each state of an exit is applied once in each channel of the exited rank. An operation that starts there later
 //! checks whether its peer has exited, and only then schedules the exits to be applied again. In other channels, an
 //! operation reads one flag, even if many ranks have left.
 

@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::liveness::{Exit, ExitEvent};
 use crate::matching::{ANY_SOURCE, Pattern, Posted, Unexpected, UnexpectedBody};
 
-/// An operation that a peer has ended because of a death that this rank has not learned of.
+/// A pending operation that a peer has ended by a NACK, because of a death that this rank has not learned of.
 #[derive(Debug)]
 pub(super) struct Blamed {
     pub(super) channel: Arc<Channel>,
@@ -101,8 +101,8 @@ impl Engine {
         gets.into_iter().for_each(|get| self.abort_get(id, get));
     }
 
-    /// Checks the pending operations of a channel against the exits of its members that have not been applied yet, by
-    /// one search of each kind of operations.
+    /// Checks the pending operations of a channel against the exits of its members that have not been applied yet, with
+    /// one search for each kind of operation.
     pub(crate) fn apply_exits(&self, channel: &Channel) {
         let Some(due) = channel.exits().take_due() else { return };
         // If members have died, the fault names the earliest death: the other exits are usually its consequences.
@@ -139,12 +139,12 @@ impl Engine {
         self.first_death_fault(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
-    /// Returns that fault for a channel without a dead member. It names the first known death of a third rank, if any.
+    /// As [`left_fault`](Self::left_fault), for a channel without a dead member. Names a third rank's death, if any.
     fn left_job(&self, rank: Option<u32>) -> Fault {
         self.abandoned(rank).unwrap_or(Fault::Left { rank })
     }
 
-    /// Returns the fault that names the first death other than that of `rank`, which takes no further part.
+    /// Returns the [`Fault::Abandoned`] that names the first death of a rank other than `rank` and this one, if any.
     fn abandoned(&self, rank: Option<u32>) -> Option<Fault> {
         if !self.roster.has_death() {
             return None;
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether there are other members and all of them have reported that they start no more messages here.
+    /// Returns whether there are other members and all of them have reported that they start no more messages in it.
     pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
         let gone = channel.exits().closing();
         gone > 0 && gone + 1 >= channel.group().size() as usize
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     /// Fails everything as [`fail_all`](Self::fail_all) does, and waits for a limited time until its
-    /// [tasks](Self::spawn), which hold the engine, are complete.
+    /// [tasks](Self::spawn), which keep the engine alive, are complete.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
         let end = Instant::now() + DEVICE_GRACE;
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Cancels the posted receives of a closing rank, and its synchronous sends to itself.
+    /// Cancels this rank's posted receives in a channel, and its synchronous sends to itself there.
     pub(crate) fn cancel_receives(&self, channel: &Channel) {
         fail_receives(channel, |_| true, &Fault::Cancelled);
         fail_self_sends(channel, &Fault::Cancelled);
@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Fails a channel's queued messages to `peers`, and if `streams`, the bodies being sent. Keeps all replies.
+    /// Fails a channel's queued messages to `peers` and, if `streams`, its body streams to them. Keeps all replies.
     fn fail_queued<'a>(
         &self,
         channel: &Channel,

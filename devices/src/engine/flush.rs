@@ -23,8 +23,8 @@ use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
 /// Maximum number of messages to one receiver that wait for a reply, since the receiver stores an entry for each, and
-/// of those that wait for its connection. The next one fails and does not wait: the receiver might want it first, and
-/// both ranks would hang.
+/// of messages that wait for the connection. The next message fails at once: if it waited, and the receiver needed it
+/// first, both ranks would hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// Marks a queued frame that is not a message of a channel, and a wire id without a channel.
@@ -88,7 +88,7 @@ impl Engine {
             return;
         }
         if !out.queued_frames.is_empty() || self.post_frame(out, &frame, coalesce).is_err() {
-            // A broken endpoint fails again when the outbox is flushed, and is reported then.
+            // A broken endpoint fails again when the outbox is flushed, and the flush reports it.
             self.queue_frame(out, frame);
             if out.wireup != Wireup::Connected {
                 self.wake_progress();
@@ -104,7 +104,7 @@ impl Engine {
         self.post_traced(out, &frame.head, bytes, |out| out.post_frame(frame, coalesce))
     }
 
-    /// Marks the outbox for a flush if its endpoint has accepted frames and not written them. Returns whether it has.
+    /// Marks the outbox for a flush, and returns true, if its endpoint has accepted frames and not written them.
     #[inline]
     pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
         let is_unflushed = out.endpoint.has_unflushed();
@@ -162,7 +162,7 @@ impl Engine {
     }
 
     /// Sends coalesced frames, as far as there is space. Call it before waiting for a message that was
-    /// [coalesced](super::Sent::Coalesced), or if there is nothing more to send. If nothing is queued, it is one load.
+    /// [coalesced](super::Sent::Coalesced), or when no more sends follow. If nothing is queued, it costs one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {
@@ -278,7 +278,7 @@ impl Engine {
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
             let begun = self.trace().map(Trace::now);
-            let way = match (
+            let name = match (
                 caps.zcopy.filter(|sizes| (sizes.min..=sizes.max).contains(&len)),
                 &stream.sending.zcopy,
             ) {
@@ -295,7 +295,7 @@ impl Engine {
                 }
             };
             if let Some(begun) = begun {
-                self.trace_piece(begun, way, "to", *id, len);
+                self.trace_piece(begun, name, "to", *id, len);
             }
             stream.sent += len;
             kill_point(KillPoint::PieceSent, self.site.rank);

@@ -42,7 +42,7 @@ pub(super) enum Binding {
 }
 
 impl Inbox {
-    /// Binds an id to a context. Even if this rank never joins the context, this costs only the table entry.
+    /// Binds an id to a context. Even if this rank never joins the context, this costs only space in the table.
     pub(super) fn bind(&mut self, number: usize, context: u64, rank: u32) {
         if self.bindings.len() <= number {
             self.bindings.resize(number + 1, None);

@@ -276,7 +276,7 @@ impl Engine {
     }
 }
 
-/// Writes the next bytes of a receive. Returns `None` if they do not fit there, or if the operation is not a receive.
+/// Writes the next bytes of a receive. Returns `None` for bytes that are not the next ones, or for a send.
 pub(super) fn receive_data(
     engine: &Engine,
     channel: &Channel,
@@ -286,7 +286,7 @@ pub(super) fn receive_data(
     bytes: &[u8],
 ) -> Option<()> {
     let mut ops = channel.ops();
-    // The operation has failed and was removed, or waits for its device: drop the bytes.
+    // The operation has failed and was removed, or a device still owns it: drop the bytes.
     let Some(op) = ops.get(number, from) else { return Some(()) };
     let Op::RecvOp(RecvOp { target, message, received, .. }) = op else { return None };
     if at != *received || bytes.len() > message.bytes - *received {

@@ -8,11 +8,11 @@
 //! `README.md` in this folder describes the life of a message.
 //!
 //! A thread that holds several of these locks takes them in this order: progress lock, matching of a channel, outbox,
-//! operations of a channel. The locks bound the data that is copied:
+//! operations of a channel. The amount of data that is copied under a lock is limited:
 //! * Under a lock of a channel, the engine copies the body of one frame: an unexpected eager message, or a piece of a
 //!   longer one. A message to the rank itself is packed without the lock, whatever its length.
 //! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and up to 16 pieces of
-//!   gets, until the bytes copied within the call reach 1 MiB. The next pass continues.
+//!   gets. It also stops the gets when they have copied 1 MiB within their calls. The next pass continues.
 //! * Under the progress lock, a pass takes frames from the devices, sends from the outboxes, and completes receives,
 //!   which can unpack a whole bounce buffer. A waiting thread holds the lock from pass to pass, and releases it to poll
 //!   tasks and to drop users' values.
@@ -118,7 +118,7 @@ pub struct Engine {
     known_exits: RwLock<KnownExits>,
     /// Whether pending operations must be checked against the exits.
     exits_pending: AtomicBool,
-    /// Operations that a NACK has ended. Each fails when the death that the NACK names becomes known.
+    /// Operations for which a NACK named a death that is not known here. Each fails when that death becomes known.
     blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
     closing: AtomicBool,
@@ -259,7 +259,7 @@ impl Engine {
         if self.tasks.any() {
             self.poll_tasks(true);
         }
-        // A reply to a peer's message must be on its way before the peer learns that no more frames will come.
+        // A reply to a peer's message must be on its way before the peer learns that this rank is closing.
         let leaving = |_: &()| WaitReason::call("leaving the job: messages it sent have not been received");
         self.wait_for(
             &mut (),
@@ -290,8 +290,8 @@ impl Engine {
                 self.cancel_receives(&channel);
             }
         }
-        let is_settled = |_: &mut ()| self.peers.iter().all(|p| p.outbox().is_drained()).then_some(());
-        self.wait_for(&mut (), is_settled, |()| {
+        let is_drained = |_: &mut ()| self.peers.iter().all(|p| p.outbox().is_drained()).then_some(());
+        self.wait_for(&mut (), is_drained, |()| {
             WaitReason::call("leaving the job: messages it sent have not been received")
         });
         self.roster.report(self.site.rank, Exit::ClosingExcept(contexts.into()));
@@ -309,7 +309,7 @@ impl Engine {
         device.is_some_and(|device| device.is_received(registration))
     }
 
-    /// Returns whether a closing rank has nothing to wait for. It does not wait for
+    /// Returns whether a closing rank has nothing to wait for. Such a rank does not wait for
     /// [received sends](Self::is_received_send), failed rendezvous sends, and memory that a device keeps for transfers
     /// with exited peers (`has_exited`).
     fn is_drained(&self, has_exited: impl Fn(PeerId) -> bool + Copy) -> bool {

@@ -65,7 +65,7 @@ pub(crate) enum WriteDone {
     Pending,
     Complete(RecvOp),
     Failed(Op, Fault),
-    /// A write has failed and no other is under way: request all of the body of `sender_op` by a CTS.
+    /// A write has failed and no write is under way: request all of the body of `sender_op` by a CTS.
     Refetch {
         sender_op: u64,
     },
@@ -133,7 +133,7 @@ impl Ops {
         self.0.insert(op)
     }
 
-    /// Returns the operation with a number that `peer` has sent, if it is one with that peer and no device owns it.
+    /// Returns the operation that `peer` names by `number`, if it is an operation with that peer that no device owns.
     pub(crate) fn get(&mut self, number: u64, peer: PeerId) -> Option<&mut Op> {
         self.0.get(number).filter(|op| op.peer() == peer && !op.is_device_owned())
     }
@@ -166,8 +166,8 @@ impl Ops {
         Some(to)
     }
 
-    /// Adds a write of `at..at + len` to a receive that a device owns. Returns `None` if the receive or a write has
-    /// failed, or if the range exceeds the target.
+    /// Adds a write of `at..at + len` to a receive that a device owns. Returns `None` if no device owns the receive, if
+    /// the receive or a write has failed, or if the range exceeds the target.
     pub(crate) fn add_device_write(
         &mut self,
         number: u64,

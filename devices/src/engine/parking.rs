@@ -1,4 +1,4 @@
-//! Threads that find the progress lock taken wait here until its holder notifies them, or for a limited time.
+//! Threads that find the progress lock taken wait here until another thread notifies them, or for a limited time.
 
 #[cfg(all(test, loom))]
 mod model;

@@ -199,7 +199,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether a frame with sequence number `seq` that was not cancelled is still queued.
+    /// Returns whether the frame with sequence number `seq` is still queued. The frame was not cancelled.
     pub(crate) fn is_queued(&self, seq: u64) -> bool {
         self.queued_frames.front().is_some_and(|first| first.seq <= seq)
     }
@@ -219,7 +219,7 @@ impl Outbox {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wireup {
     Requested,
-    /// Its cards could not be obtained, or no device could connect. The next message or reply requests its cards again.
+    /// The cards could not be obtained, or no device could connect. The next message or reply requests them again.
     Unreachable,
     Connected,
 }
@@ -257,7 +257,7 @@ pub(crate) struct QueuedFrame {
 
 #[derive(Debug)]
 pub(crate) struct BodyStream {
-    /// It might have been freed and its id reused, so each piece binds the id again if necessary.
+    /// The channel might have been freed and its id reused, so each piece binds the id again if necessary.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
     pub(crate) sending: Arc<StreamedSend>,

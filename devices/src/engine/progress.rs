@@ -20,16 +20,16 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
-/// The limit of the first sleep of a wait, and of all sleeps on a host with at most [`UNSLOWED_RANKS`] ranks. Frames
+/// The limit of the first sleep of a wait, and of all sleeps on a host with at most [`RANKS_PER_SLEEP`] ranks. Frames
 /// and deaths end a sleep. An orderly exit does not: the thread queries exits after the sleep.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// On a host with more ranks, the limit doubles with each sleep of a wait, up to [`max_sleep`], so that many sleeping
-/// ranks do not wake too often.
-const UNSLOWED_RANKS: u32 = 64;
+/// On a host with more ranks, each sleep without progress doubles the limit of the next, up to [`max_sleep`], so that
+/// many sleeping ranks do not wake too often.
+const RANKS_PER_SLEEP: u32 = 64;
 
 pub(super) fn max_sleep(ranks: u32) -> Duration {
-    SLEEP * ranks.div_ceil(UNSLOWED_RANKS).clamp(1, 64)
+    SLEEP * ranks.div_ceil(RANKS_PER_SLEEP).clamp(1, 64)
 }
 
 /// The shortest time between two queries of the other processes for ranks that are closing or have left.
@@ -45,15 +45,15 @@ const TESTS_PER_CLOCK_READ: u32 = 16;
 /// Number of passes after which exits are applied even if frames keep coming.
 const MAX_PASSES_BEFORE_EXITS: u32 = 10_000;
 
-/// If only some devices need a system call to poll, `CHEAP_PASSES` passes of a spinning wait skip these devices before
-/// one pass polls them, and a test polls them only if `SYSCALL_POLL_INTERVAL` has elapsed.
+/// If only some devices need a system call to poll, at most `CHEAP_PASSES` passes of spinning waits and tests skip
+/// these devices in a row. A test also polls them if `SYSCALL_POLL_INTERVAL` has elapsed since a test polled them.
 const CHEAP_PASSES: u32 = 32;
 const SYSCALL_POLL_INTERVAL: Duration = Duration::from_micros(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PollSet {
     All,
-    /// Those that need no system call. After [`CHEAP_PASSES`] such passes, and while exits are pending, all.
+    /// Inlets that need no system call. After [`CHEAP_PASSES`] such passes, and while exits are pending: all inlets.
     Cheap,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct ProgressState {
     /// Whether only some inlets need a system call to poll.
     is_mixed: bool,
     cheap_passes: u32,
-    /// The time when a test last polled all inlets.
+    /// The time when a test last polled all inlets; unused unless `is_mixed`.
     tested: Instant,
     inboxes: PeerTable<Inbox>,
     pub(crate) roster_seen: usize,
@@ -237,8 +237,8 @@ impl Engine {
         }
     }
 
-    /// Checks the values that this rank has written to memory that others can write. If they were overwritten, the peer
-    /// at the other end is reported dead; otherwise both ends might see nothing new and wait for ever.
+    /// Checks the values that this rank has written to memory that others can write. If they were overwritten, reports
+    /// the peer at the other end dead. Without that, both ends might see nothing new and wait for ever.
     fn verify_all(&self, progress: &mut ProgressState) {
         let _hold = deferred_drop::DeferDrops::begin();
         for (inlet, copied) in progress.inlets.iter_mut().zip(&self.copied_by_device) {
@@ -341,7 +341,7 @@ impl Engine {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, sleep, || {
                         let mut moved = self.progress_pass(progress, PollSet::All);
-                        // A peer rings only if it sees that this rank waits for room: post again after a fence.
+                        // A peer that frees space rings only if it sees that this rank waits: post again after a fence.
                         if moved == 0 && self.is_busy() {
                             fence::heavy_fence();
                             moved = self.progress_pass(progress, PollSet::All);

@@ -79,7 +79,7 @@ impl Engine {
         completion.started()
     }
 
-    /// Posts a receive. If its message has arrived and its body need not be fetched, the receive is complete on return.
+    /// Posts a receive. If a matching message and its body are already here, the receive is complete on return.
     ///
     /// # Errors
     /// [`Fault::Dead`], [`Fault::Freed`].
@@ -110,7 +110,7 @@ impl Engine {
         Ok(completion)
     }
 
-    /// Receives the message of a matched probe. Unless its body has to be fetched, the receive is complete on return.
+    /// Receives the message of a matched probe. If the body is already here, the receive is complete on return.
     pub fn recv_message(&self, message: MatchedMessage, receive: Receive) -> Completion {
         let MatchedMessage { channel, unexpected } = message;
         let Receive { mut receiving, completion } = receive;
@@ -124,7 +124,7 @@ impl Engine {
     /// buffered in a block, this is that block, without a copy; a short body is copied into a new block.
     ///
     /// # Errors
-    /// Returns the message if it has no body or its body is stored elsewhere, or if no block could be allocated.
+    /// Returns the message if its body is not buffered at this rank, or if no block could be allocated.
     pub fn recv_block(&self, message: MatchedMessage) -> Result<DefaultBlock, MatchedMessage> {
         let MatchedMessage { channel, unexpected } = message;
         self.take_block(&channel, unexpected)
@@ -132,8 +132,8 @@ impl Engine {
             .map_err(|unexpected| MatchedMessage { channel, unexpected })
     }
 
-    /// Waits for the message that a receive would match, and takes it from its channel. If possible, it is received
-    /// into a block as by [`recv_block`](Self::recv_block); otherwise it is returned as by [`mprobe`](Self::mprobe).
+    /// Waits for the message that a receive would match, and takes it from its channel. Receives the message into a
+    /// block as [`recv_block`](Self::recv_block) does, or if that fails, returns it as [`mprobe`](Self::mprobe) does.
     ///
     /// # Errors
     /// The fault that explains why no message can match any more.
@@ -155,7 +155,7 @@ impl Engine {
         channel: &Channel,
         mut unexpected: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
-        // `free_unexpected_credit` below frees the credit for `Inline` and for `Empty`, which replaces the block.
+        // `free_unexpected_credit` below also frees the credit of a block, which `Empty` replaces here.
         let block = match &unexpected.body {
             UnexpectedBody::Inline(short) => {
                 to_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&unexpected))
@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Discards an unexpected message. If its sender is another rank that waits for the match, refuses it by a NACK.
+    /// Discards an unexpected message. If its sender is another rank that waits for the match, sends it a NACK.
     pub(super) fn nack_unexpected(&self, context: u64, unexpected: Unexpected) {
         self.free_unexpected_credit(&unexpected);
         let op = match unexpected.body {

@@ -1,5 +1,5 @@
-//! The receiver's side of the rendezvous protocol: the device gets the body from the sender's memory, in pieces if it
-//! limits their size, or a CTS requests it in frames.
+//! The receiver's side of the rendezvous protocol, and the rules of both sides for memory that a device moves. The
+//! device gets the body from the sender's memory, in one or more pieces, or a CTS requests the body in frames.
 //!
 //! ```text
 //!   sender                          receiver
@@ -8,7 +8,7 @@
 //!   the message completes ◄─── FIN  all pieces have completed
 //!   sends the body ◄────────── CTS  instead of a get, or after a failed one; the engine owns the buffer
 //! ```
-//! If the operation fails during a get, it completes after its last piece.
+//! If the operation fails during a get, it completes after the last piece of the get.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ impl Engine {
         if !can_move(device, device.caps().zcopy, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
-        // SAFETY: the memory is the source's; the registration is stored with the source, and is dropped before it.
+        // SAFETY: the memory is the source's; the registration is stored with the source, and is dropped first.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { register_local(device, &memory, source.region()) }?;
         if let Some(registration) = &registration {
@@ -237,7 +237,7 @@ impl Engine {
         self.get_piece_done(&channel, from, op, None);
     }
 
-    /// Ends a piece of a get, which has `landed` bytes, or the posting of pieces, with 0; `None` means a failure.
+    /// Ends a device write of a get: a piece of `landed` bytes, or the posting of pieces (0); `None` if that failed.
     pub(crate) fn get_piece_done(
         &self,
         channel: &Arc<Channel>,
@@ -310,7 +310,7 @@ fn register_target(
     if !can_move(device, device.caps().get, &memory, path) {
         return None;
     }
-    // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped before it.
+    // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped first.
     #[expect(unsafe_code, reason = "see above")]
     unsafe {
         register_local(device, &memory, target.region())

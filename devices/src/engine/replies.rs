@@ -40,16 +40,16 @@ impl Engine {
         self.send_nack(to, context, op, 0);
     }
 
-    fn send_nack(&self, to: PeerId, context: u64, op: u64, announced: u64) {
+    fn send_nack(&self, to: PeerId, context: u64, op: u64, extra: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut head = Head::new(FrameKind::Nack, 0, 0, 0);
         head.hash.set(context);
         head.op.set(op);
-        head.extra.set(announced);
+        head.extra.set(extra);
         // A NACK may arrive before the report of the death that caused it, so it names the first dead rank.
         head.count.set(self.first_death().map_or(0, |(rank, _)| u64::from(rank) + 1));
         let mut out = peer.outbox();
-        if announced != 0 {
+        if extra != 0 {
             note_reply_sent(peer);
         }
         self.send_control(&mut out, head);
@@ -79,8 +79,8 @@ impl Engine {
         }
     }
 
-    /// Recalls the credit above the initial one from a peer that was granted nothing for some time, if there is one.
-    /// When that peer has returned credit, the credit of `needy` can grow.
+    /// Recalls the credit above the initial one from a peer that was granted nothing for some time, if there is such a
+    /// peer. When that peer has returned credit, the credit of `needy` can grow.
     #[cold]
     fn recall_credit(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
@@ -111,7 +111,7 @@ impl Engine {
         Some(())
     }
 
-    /// Takes the credit that a peer returns; `None` if it exceeds the recall, or without a recall.
+    /// Takes the credit that a peer returns; `None` if it exceeds the recall, or if none is outstanding.
     pub(super) fn credit_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.is_closed {

@@ -39,8 +39,8 @@ pub enum Mode {
 pub enum Coalesce {
     /// Before the call returns, because the caller waits for the send.
     No,
-    /// Soon: the caller might start more sends, and the device may delay the frame to coalesce it with theirs. The
-    /// delay ends when a thread of the rank makes progress, at [`Engine::flush_coalesced`], or after
+    /// Soon: the caller might start more sends, and the device may delay the frame to coalesce it with theirs. At the
+    /// latest, the delay ends when a thread of the rank makes progress, at [`Engine::flush_coalesced`], or after
     /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
     Allowed,
 }
@@ -48,11 +48,11 @@ pub enum Coalesce {
 /// The state of a send that did not fail.
 #[derive(Debug)]
 pub enum Sent {
-    /// It is complete, and needs no flush.
+    /// The send is complete, and needs no flush.
     Posted,
-    /// It is complete, but the device might send its message [later](Coalesce::Allowed).
+    /// The send is complete, but the device might send its message [later](Coalesce::Allowed).
     Coalesced,
-    /// It is pending.
+    /// The send is pending.
     Pending(Completion),
 }
 
@@ -101,13 +101,13 @@ impl Engine {
         let mut out = peer.outbox();
         let (bytes, cost) = (source.bytes(), credit_cost(source.bytes()));
         // An unconnected peer has no credit.
-        let may = bytes <= out.caps.eager_limit
+        let is_eager = bytes <= out.caps.eager_limit
             && out.send_credit >= cost
             && out.queued_frames.is_empty()
             && out.is_bound(channel)
             && source.path().is_none_or(|path| path == DataPath::Auto)
             && !is_exportable_block(&out.caps, source);
-        if !may || channel.has_exits() || channel.broken().is_some() {
+        if !is_eager || channel.has_exits() || channel.broken().is_some() {
             return None;
         }
         let head = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag);
@@ -137,7 +137,7 @@ impl Engine {
         if source.keep_alive().is_none() {
             return self.send_locked(channel, dest, tag, source, mode, coalesce);
         }
-        // The message can end under the lock of the outbox, and the drop of what keeps it alive can send.
+        // The send can complete under the lock of the outbox, and the drop of its `KeepAlive` can start other sends.
         let hold = deferred_drop::DeferDrops::begin();
         let started = self.send_locked(channel, dest, tag, source, mode, coalesce);
         drop(hold);
@@ -252,7 +252,7 @@ impl Engine {
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source), coalesce);
-        // Reserve the number, even if the frame was posted and not queued.
+        // Reserve the sequence number, even if the frame was posted and not queued.
         out.next_seq = seq + 1;
     }
 
@@ -305,11 +305,11 @@ impl Engine {
         let device = self.device_of(peer);
         let path = source.path().unwrap_or(self.path);
         // A message within the eager limit does not need a bounce buffer, even if it has no credit.
-        let is_got = |device: &&dyn Device| {
+        let pays_to_get = |device: &&dyn Device| {
             let caps = device.caps();
             source.bytes() > caps.eager_limit && caps.get.is_some_and(|get| source.bytes() >= get.min)
         };
-        device.filter(is_got).zip(source.memory()).is_some_and(|(device, memory)| {
+        device.filter(pays_to_get).zip(source.memory()).is_some_and(|(device, memory)| {
             needs_bounce(device, &memory, source.bytes(), source.region(), path)
         })
     }
@@ -327,16 +327,16 @@ impl Engine {
             .is_some_and(|(device, memory)| can_move(device, device.caps().get, &memory, DataPath::ZeroCopy))
     }
 
-    /// Returns whether a body within the eager limit is exported.
+    /// Returns whether a body is exported even if it is within the eager limit.
     fn exports(&self, peer: &Peer, out: &Outbox, source: &Source) -> bool {
         is_exportable_block(&out.caps, source)
-            // Such a source is a bounce buffer.
+            // With `Buffered`, the source is a bounce buffer.
             && source.path().unwrap_or(self.path) != DataPath::Buffered
             && self.device_of(peer).zip(source.memory()).is_some_and(|(device, memory)| device.can_export(&memory))
     }
 
-    /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers it for
-    /// a get by the receiver, if [`can_move`] allows that. Returns the registration, and the key for the RTS.
+    /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers the
+    /// body for a get by the receiver, if [`can_move`] allows that. Returns the registration, and the key for the RTS.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let (device, memory) = self.device_of(peer).zip(source.memory())?;
         if let Some(keep) = source.keep_alive() {

@@ -1,8 +1,8 @@
-//! Tasks: operations of several steps, such as non-blocking collectives, that threads poll while they make progress,
+//! Tasks: operations of several steps, such as non-blocking collectives. Threads that make progress poll the tasks,
 //! even if no thread waits for them.
 //!
-//! A waiting thread polls the tasks after something has moved and before it sleeps, a testing thread in each test. It
-//! releases the progress lock first, because a step can take long or call a user's function, which can wait for
+//! A waiting thread polls the tasks after something has moved and before it sleeps, a testing thread in each test. The
+//! thread releases the progress lock first, because a step can take long or call a user's function, which can wait for
 //! messages. While such a function waits or tests, its thread polls the other tasks, up to the depth [`MAX_NESTING`].
 
 mod poll_state;
@@ -18,7 +18,7 @@ use super::channel::Channel;
 use super::{Engine, lock};
 use crate::deferred_drop;
 
-/// The depth of nested polls from which on `poll_tasks` has no effect, because the stack of a thread is limited.
+/// At this depth of nested polls, `poll_tasks` has no effect, because the stack of a thread is limited.
 const MAX_NESTING: u32 = 16;
 
 thread_local! {
@@ -78,7 +78,7 @@ impl TaskList {
 }
 
 impl Engine {
-    /// Adds a task of a channel. The engine polls it now and while threads of this rank make progress, and holds it
+    /// Adds a task of a channel. The engine polls it now and while threads of this rank make progress, and keeps it
     /// until it is complete.
     ///
     /// A rank that [closes](Self::close) completes its tasks first. A task that is spawned later must complete at
@@ -99,7 +99,7 @@ impl Engine {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Polls all tasks; `has_progress` if something has moved. The caller does not hold the progress lock.
+    /// Polls all tasks. `has_progress` is true if something has moved. The caller does not hold the progress lock.
     #[cold]
     pub(super) fn poll_tasks(&self, has_progress: bool) {
         if DEPTH.get() >= MAX_NESTING {

@@ -34,7 +34,7 @@ impl Engine {
     }
 
     /// Records the waits that have slept or parked and are not over, as slices that end now, with the argument `open`,
-    /// and writes the trace. For a rank that will be terminated; a wait that ends later is recorded again.
+    /// and writes the trace. Call it before the rank is terminated; a wait that ends later is recorded again.
     pub fn trace_open_waits(&self) {
         let Some(trace) = &self.trace else { return };
         for waiting in self.waits() {
@@ -103,13 +103,13 @@ impl Engine {
         &self,
         begun: Timestamp,
         name: &'static str,
-        way: &'static str,
+        preposition: &'static str,
         peer: PeerId,
         bytes: usize,
     ) {
         let Some(trace) = &self.trace else { return };
         let args = [
-            (way, ArgValue::Number(peer.0.into())),
+            (preposition, ArgValue::Number(peer.0.into())),
             ("bytes", ArgValue::Number(bytes as u64)),
             ("device", self.device_to(peer)),
         ];
@@ -134,13 +134,13 @@ impl Engine {
         from: PeerId,
         sender_op: u64,
         message: &Envelope,
-        way: &'static str,
+        name: &'static str,
     ) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
         if let Some(flow) = trace.take_expected_body(from.0, channel.context(), sender_op) {
             let args = event_args(from, message.tag, message.bytes, channel.context(), self.device_to(from));
-            trace.slice_with_flow(begun, way, flow, &args);
+            trace.slice_with_flow(begun, name, flow, &args);
         }
     }
 

@@ -102,7 +102,7 @@ pub struct Stats {
 
 impl Stats {
     /// Returns the copies of bodies that this rank has made through devices, to itself, or out of buffers of unexpected
-    /// messages. Copies into and out of bounce buffers are not counted.
+    /// messages. Copies between user memory and bounce buffers are not counted.
     pub fn copies(&self) -> Count {
         let mut all = self.local.to_self;
         all += self.local.unexpected;

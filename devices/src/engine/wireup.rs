@@ -5,7 +5,7 @@
 //!     ▲   └─ no valid cards, or no device can connect ──────► Unreachable
 //!     └───────── the next message or reply requests them again ──┘
 //! ```
-//! A peer that is owed a reply and cannot be reached is reported dead; otherwise both might wait for ever.
+//! If a peer that waits for a reply cannot be reached, it is reported dead. Otherwise both ranks might wait for ever.
 //!
 //! Wireup never blocks. A peer has an outbox as soon as a rank first sends to it, and messages are queued there. When
 //! the cards arrive, on any thread, the doorbell rings. A thread that makes progress then connects, and sends the
@@ -38,8 +38,8 @@ pub trait CardExchange: Send + Sync + fmt::Debug {
 
     /// Requests the cards of a rank; returns at once.
     ///
-    /// `then` is called when they are known, on any thread, possibly on this one before this method returns. It is
-    /// dropped if that rank exits before it has published its cards; the [`Roster`](crate::Roster) reports that.
+    /// `then` is called when the cards are known, on any thread, possibly on this one before this method returns. It is
+    /// dropped if that rank exits before it has published its cards; the [`Roster`](crate::Roster) reports the exit.
     fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>);
 }
 
@@ -121,8 +121,8 @@ impl Engine {
             }
             Err(why) => {
                 out.wireup = Wireup::Unreachable;
-                // The frames that are queued for an unconnected peer are replies and credit, for which it might wait
-                // for ever.
+                // The frames that are queued for an unconnected peer are replies, their `Bind` frames and credit. The
+                // peer might wait for them for ever.
                 let is_owed = !out.queued_frames.is_empty()
                     && matches!(self.exit_of(id.0), None | Some(Exit::ClosingExcept(_)));
                 self.close_outbox(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });

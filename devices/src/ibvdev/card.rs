@@ -13,7 +13,7 @@ pub(super) const CARD: usize = 1 + 1 + 2 + 16 + 4 + 8 + 4 + 2 + 1 + 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct IbvCard {
-    /// Whether the link layer of its port is Ethernet (RoCE).
+    /// Whether the link layer of the rank's port is Ethernet (RoCE).
     pub(super) is_ethernet: bool,
     pub(super) is_big_endian: bool,
     pub(super) lid: u16,
@@ -24,11 +24,11 @@ pub(super) struct IbvCard {
     pub(super) nonce: u64,
     /// The maximum length of a message in bytes.
     pub(super) slot: u32,
-    /// The number of receives that its rank posts for the frames of each peer.
+    /// The number of receives that the rank posts for the frames of each peer.
     pub(super) window: u16,
     /// The verbs code of the MTU.
     pub(super) mtu: u8,
-    /// The number of RDMA reads that each peer may have in progress from its rank's memory.
+    /// The number of RDMA reads that each peer may have in progress from the rank's memory.
     pub(super) reads: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Connection set-up: ranks exchange the numbers of their queue pairs in *hellos*: datagrams, which can get lost.
+//! Connection set-up: ranks exchange the numbers of their queue pairs in datagrams, the *hellos*, which can get lost.
 //! README.md has the states.
 
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use super::verbs::{AddressHandle, CompletionQueue, ProtectionDomain, Qp, QpSizes
 use super::wr_id::WrId;
 use crate::device::PeerId;
 
-/// The number of hellos that can arrive between two passes. Further hellos are lost, and their senders repeat them.
+/// The number of hellos that can arrive between two polls. Further hellos are lost, and their senders repeat them.
 pub(super) const HELLO_RECVS: usize = 128;
 /// The number of hellos that this rank can have in transit.
 pub(super) const HELLO_SENDS: usize = 32;
 
-/// The length in bytes of the global route header, which precedes each datagram in its slot.
-const ROUTE: usize = 40;
+/// The length in bytes of the global routing header. Each slot has space for it before the datagram.
+const GRH: usize = 40;
 
 /// The first and the longest pause before a hello is repeated.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
@@ -67,9 +67,9 @@ impl IbvConnManager {
     ) -> std::io::Result<Self> {
         let room = QpSizes { sends: HELLO_SENDS, receives: HELLO_RECVS, inline: 0 };
         let qp = Qp::unreliable_datagram(domain, completions, room, (port, pkey_index, qkey))?;
-        let mut recv_slots = Slots::new(domain, HELLO_RECVS, ROUTE + HELLO)?;
+        let mut recv_slots = Slots::new(domain, HELLO_RECVS, GRH + HELLO)?;
         for at in 0..HELLO_RECVS {
-            // A device might not write the route header.
+            // A device might not write the GRH, and `message` must return initialised bytes.
             // SAFETY: no slot is posted yet.
             unsafe { recv_slots.bytes_mut(at) }.fill(MaybeUninit::new(0));
         }
@@ -84,7 +84,7 @@ impl IbvConnManager {
             pending: Vec::new(),
             qkey,
         };
-        (0..HELLO_RECVS as u32).try_for_each(|at| conn_manager.listen(at))?;
+        (0..HELLO_RECVS as u32).try_for_each(|at| conn_manager.post_recv(at))?;
         Ok(conn_manager)
     }
 
@@ -92,19 +92,19 @@ impl IbvConnManager {
         self.qp.number()
     }
 
-    fn listen(&self, at: u32) -> std::io::Result<()> {
+    fn post_recv(&self, at: u32) -> std::io::Result<()> {
         let place = self.recv_slots.recv_sge(at as usize, WrId::HelloReceived(at).id());
         // SAFETY: the slot is read only after its completion has come, and its memory is freed after the queue pair.
         unsafe { self.qp.receive(&[place]) }
     }
 
-    /// Returns whether hellos might have to be repeated.
+    /// Returns whether some connections might not be established yet, so that hellos are repeated.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    pub(super) fn sent(&mut self, at: u32) {
+    pub(super) fn hello_sent(&mut self, at: u32) {
         self.free.push(at);
     }
 
@@ -145,7 +145,7 @@ impl IbvConnManager {
         lost
     }
 
-    /// Sends a hello with the state of this end. If no slot is free, this sends nothing: hellos are repeated.
+    /// Sends a hello with the state of this end, if a slot is free. Otherwise this rank or the peer repeats its hello.
     fn send_hello(&mut self, shared: &IbvShared, connection: &QpConnection) -> Result<(), String> {
         let state = connection.state();
         let hello = Hello {
@@ -182,11 +182,11 @@ impl IbvConnManager {
 
     /// Processes the datagram of `len` bytes in slot `at`.
     pub(super) fn on_datagram(&mut self, shared: &IbvShared, at: u32, len: usize) -> Option<IbvConnEvent> {
-        // SAFETY: the completion reports `len` bytes, the space of the global route header included.
+        // SAFETY: `len` includes the space of the GRH. `new` has initialised it, the device the rest.
         let message = unsafe { self.recv_slots.message(at as usize, len) };
-        let hello = message.get(ROUTE..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
+        let hello = message.get(GRH..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
         let outcome = hello.and_then(|hello| self.on_hello(shared, &hello));
-        if let Err(why) = self.listen(at) {
+        if let Err(why) = self.post_recv(at) {
             shared.fail(DeviceFailure::Hellos(why.to_string()));
         }
         outcome
@@ -203,7 +203,7 @@ impl IbvConnManager {
             Err(why) => return Some(IbvConnEvent::Lost(peer, why)),
         };
         let remote = RemoteQp { qpn: hello.qpn, psn: hello.psn };
-        // A hello with another card or queue pair than the peer's first one comes from a second opening of the device.
+        // A hello with a card or queue pair that differs from the known one comes from another opening of the device.
         if connection.card != hello.card || *connection.remote.get_or_init(|| remote) != remote {
             return None;
         }

@@ -25,7 +25,7 @@ use crate::device::{HEAD_MAX, OpToken, PeerId, PostError};
 /// The maximum length in bytes of a message that is copied into its work request.
 pub(super) const INLINE: usize = 256;
 
-/// The maximum length in bytes of an entry of a batch: prefix, head and body of a frame.
+/// The maximum length in bytes of one frame in a batch: its prefix, head and body.
 const BATCHED_MAX: usize = 512;
 
 /// The state of a queue pair. It only increases.
@@ -63,11 +63,11 @@ pub(super) struct QpConnection {
     state: AtomicU8,
     /// All work requests up to this number have completed.
     completed_to: AtomicU64,
-    /// The total number of receives that the peer's frames have used and that were posted again.
+    /// The total number of receives that were posted again after a frame of the peer had used them.
     reposted: AtomicU32,
     /// The value of `reposted` that was last reported to the peer, which gets credit for the difference.
     credit_returned: AtomicU32,
-    /// The total number of receives that the peer has posted for this end.
+    /// The total number of receives that the peer has posted for messages from this end.
     granted: AtomicU32,
     /// Whether reads are in progress.
     reading: AtomicBool,
@@ -90,7 +90,7 @@ struct SendState {
     /// The numbers of the last work request, and of the last one that requested a completion.
     posted: u64,
     signalled: u64,
-    /// The total number of the peer's receives that were used.
+    /// The total number of the peer's receives that messages from this end have used.
     credit_used: u32,
     /// Reads in progress, the oldest first.
     reads: VecDeque<(u64, OpToken)>,
@@ -101,7 +101,7 @@ struct SendState {
     revoking: Vec<(u64, OpToken)>,
     /// Keys of the peer's memory that the peer has revoked.
     revoked: HashSet<u64>,
-    /// Keys of the peer's memory to confirm as revoked, each when all work requests up to its number have completed.
+    /// Keys that the peer has revoked, each with the number of the read after which that is confirmed.
     pending_acks: Vec<(u64, u64)>,
 }
 
@@ -211,9 +211,9 @@ impl QpConnection {
             return Err(PostError::Again);
         }
         let entry = BatchEntry { head: head.len(), body: len };
-        let is_free = self.send_batch(&mut sending)? && self.has_room(&sending)? && self.has_slot(&sending);
-        if is_free {
-            return self.message(&mut sending, IbvFrameKind::Frame, head, len, write);
+        let can_send = self.send_batch(&mut sending)? && self.has_room(&sending)? && self.has_slot(&sending);
+        if can_send {
+            return self.post_message(&mut sending, IbvFrameKind::Frame, head, len, write);
         }
         let fits = sending.batch.is_none_or(|batch| batch.len + entry.len() <= self.sizes.max_message);
         if more && fits && entry.len() <= BATCHED_MAX {
@@ -243,7 +243,7 @@ impl QpConnection {
     /// Returns the header of a message, and the value of `reposted` that it reports to the peer.
     fn header(&self, kind: IbvFrameKind, head: usize) -> ([u8; HEADER], u32) {
         let reposted = self.reposted.load(Ordering::Acquire);
-        // The difference is at most `sizes.window`, a `u16`: the peer has no credit for more frames.
+        // The difference is at most `sizes.window`, a `u16`: a correct peer has no credit for more frames.
         let returned = reposted.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) as u16;
         (IbvHeader { kind, head, returned }.to_bytes(), reposted)
     }
@@ -272,9 +272,9 @@ impl QpConnection {
         self.credit_returned.store(reposted, Ordering::Relaxed);
     }
 
-    /// Posts one frame or a control message. The caller has checked that a slot and a work request are available.
+    /// Posts a frame or a control message. The caller has checked that a slot and a work request are available.
     #[inline]
-    fn message(
+    fn post_message(
         &self,
         sending: &mut SendState,
         kind: IbvFrameKind,
@@ -306,8 +306,8 @@ impl QpConnection {
         } else {
             sending.slots.send_sge(slot, whole)
         };
-        // SAFETY: the call copies the bytes on the stack. A slot is not used again before its work request has
-        // completed, and its memory is freed after the queue pair.
+        // SAFETY: the call copies inline bytes. A slot is not used again before its work request has completed, and
+        // its memory is freed after the queue pair.
         unsafe { self.post_send(sending, piece) }?;
         if !is_inline {
             sending.used[slot] = sending.posted;
@@ -319,14 +319,14 @@ impl QpConnection {
 
     /// Records that a work request and all before it have completed. Appends the reads among them to `ended`, each with
     /// whether it succeeded.
-    pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(OpToken, bool)>) {
+    pub(super) fn completed(&self, number: u64, succeeded: bool, ended: &mut Vec<(OpToken, bool)>) {
         self.completed_to.fetch_max(number, Ordering::AcqRel);
         if !self.reading.load(Ordering::Acquire) {
             return;
         }
         let mut sending = self.sending();
         while let Some((read, op)) = sending.reads.front().copied().filter(|(read, _)| *read <= number) {
-            ended.push((op, is_well || read < number));
+            ended.push((op, succeeded || read < number));
             sending.reads.pop_front();
         }
         let done = self.completed_to.load(Ordering::Acquire);
@@ -349,8 +349,8 @@ impl QpConnection {
         }
     }
 
-    /// Records that a receive which a frame of the peer had used was posted again. Returns whether so much credit is
-    /// due that a `Credit` message must return it.
+    /// Records that a receive which a frame of the peer had used was posted again. Returns whether the credit that is
+    /// due must be returned by a `Credit` message.
     #[inline]
     pub(super) fn note_reposted(&self) -> bool {
         let reposted = self.reposted.load(Ordering::Relaxed).wrapping_add(1);
@@ -367,7 +367,7 @@ impl QpConnection {
         self.has_control.load(Ordering::Relaxed)
     }
 
-    /// Sends the pending control messages, as far as there is room.
+    /// Sends the pending control messages for which credit, slots and work requests are available.
     pub(super) fn send_control(&self) -> Result<(), PostError> {
         if self.state() != ConnState::Established {
             return Ok(());
@@ -380,29 +380,29 @@ impl QpConnection {
             if !self.has_room(sending)? || !self.has_slot(sending) {
                 break;
             }
-            self.message(sending, kind, &key.to_le_bytes(), 0, |_| ())?;
+            self.post_message(sending, kind, &key.to_le_bytes(), 0, |_| ())?;
             sending.control.pop_front();
         }
         let owes = self.owes_credit(self.reposted.load(Ordering::Relaxed));
         if owes && self.has_request(sending) && self.has_slot(sending) {
-            self.message(sending, IbvFrameKind::Credit, &[], 0, |_| ())?;
+            self.post_message(sending, IbvFrameKind::Credit, &[], 0, |_| ())?;
         }
         let waits = !sending.control.is_empty() || self.owes_credit(self.reposted.load(Ordering::Relaxed));
         self.has_control.store(waits, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns whether all posted messages have arrived, or none can be sent. Otherwise, if the last message has
+    /// Returns whether all posted messages have arrived, or none can be sent. Otherwise, if the last work request has
     /// requested no completion and the send queue has space, posts a read of no bytes, which requests one.
     pub(super) fn is_drained(&self) -> bool {
         if self.state() != ConnState::Established {
             return true;
         }
         let mut sending = self.sending();
-        // If the post fails, the queue pair is broken, and its completions report that.
-        let is_out = self.send_batch(&mut sending).unwrap_or(false);
+        // If this fails, the batch remains, and `flush` reports the error.
+        let no_batch = self.send_batch(&mut sending).unwrap_or(false);
         let done = self.completed_to.load(Ordering::Acquire);
-        if is_out && sending.control.is_empty() && sending.posted == done {
+        if no_batch && sending.control.is_empty() && sending.posted == done {
             return true;
         }
         if sending.signalled < sending.posted && sending.posted - done < self.sizes.sends as u64 {

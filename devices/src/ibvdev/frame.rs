@@ -13,8 +13,8 @@
 //!  of head   of body
 //!  u8        u16
 //! ```
-//! Integers are little-endian. `returned` is the number of receives for the peer's frames that the sender has posted
-//! again since its last message.
+//! Integers are little-endian. `returned` is the number of receives for frames of the addressee that the sender has
+//! posted again since its last message.
 
 use crate::device::HEAD_MAX;
 
@@ -26,10 +26,10 @@ pub(super) enum IbvFrameKind {
     Frame = 1,
     /// Returns credit and carries nothing else. It uses a receive that is reserved for such messages.
     Credit = 2,
-    /// Revokes a key; the head is its number. The peer must not start another read by it. It uses a receive, as a frame
-    /// does.
+    /// Revokes a key; the head is the number of the key. The peer must not start another read by the key. The message
+    /// uses a receive, as a frame does.
     Revoke = 3,
-    /// Confirms a revocation; the head is the number of the key. It uses a receive, too.
+    /// Confirms a revocation; the head is the number of the key. The message uses a receive, too.
     RevokeAck = 4,
     /// Several frames of the engine, which together use one receive.
     Batch = 5,
@@ -49,7 +49,7 @@ impl IbvHeader {
         [self.kind as u8, self.head as u8, low, high]
     }
 
-    /// Splits a message into its header, head and body. Returns `None` if the message is invalid.
+    /// Splits a message into its header, head and body. Returns `None` if the header is invalid.
     #[inline]
     pub(super) fn parse(message: &[u8]) -> Option<(IbvHeader, &[u8], &[u8])> {
         let (&[kind, head, low, high], rest) = message.split_first_chunk()?;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_parse_or_are_refused() {
+    fn valid_headers_parse_and_invalid_ones_are_refused() {
         let header = IbvHeader { kind: IbvFrameKind::Revoke, head: 8, returned: 0x1234 };
         let message = [&header.to_bytes()[..], &[7; 8], b"body"].concat();
         assert_eq!(IbvHeader::parse(&message), Some((header, &[7u8; 8][..], &b"body"[..])));

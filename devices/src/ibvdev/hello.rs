@@ -7,10 +7,10 @@
 //! ```
 //! Integers are little-endian. The proof is keyed with the job's secret. It covers all bytes before it and the nonce of
 //! the addressee's card. So a process without the job's key cannot become a peer. A recorded hello is valid only
-//! between the same two openings of the device, where a replay only repeats the sender's own statements.
+//! between the same two openings of the device, where a replay only repeats statements of its sender.
 //!
-//! The state has two bits. `READY`: the sender has the addressee's numbers and receives. `WANTS_REPLY`: the sender does
-//! not know yet whether the addressee receives.
+//! The state has two bits. `READY`: the sender's queue pair is connected to the addressee's, and receives.
+//! `WANTS_REPLY`: the sender does not know yet whether the addressee receives.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

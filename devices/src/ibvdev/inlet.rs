@@ -12,7 +12,7 @@ use super::verbs::{BATCH, RecvSge, Wc, is_flushed};
 use super::wr_id::WrId;
 use crate::device::{Inlet, OpToken, PostError, Sink};
 
-/// The number of passes between two polls of the device's events. A rank also polls them before each sleep.
+/// The number of passes between two polls of the device's events. They are also polled before each sleep.
 const PASSES_PER_EVENT_POLL: u32 = 1 << 14;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct IbvInlet {
 #[derive(Debug)]
 struct InletConnection {
     connection: Arc<QpConnection>,
-    /// Whether its peer was reported as lost.
+    /// Whether `lose_peer` has closed the connection. Messages that arrive later are discarded.
     lost: bool,
 }
 
@@ -106,7 +106,7 @@ impl IbvInlet {
                 0
             }
             WrId::HelloSent(at) => {
-                self.conn_manager.sent(at);
+                self.conn_manager.hello_sent(at);
                 0
             }
             WrId::HelloReceived(at) => {
@@ -147,7 +147,7 @@ impl IbvInlet {
             return 1;
         }
         // The peer sends only after it knows that this end receives, so its first message establishes the connection.
-        let is_new =
+        let newly_established =
             connection.state() == ConnState::ReadyToReceive && connection.advance(ConnState::Established);
         // SAFETY: the completion says that `wc.len` bytes were written, and the slot is posted again only after this
         // function.
@@ -155,7 +155,7 @@ impl IbvInlet {
         let used_credit = on_message(connection, message, sink);
         self.freed.push((place, matches!(used_credit, Ok(true)).then_some(wc.qpn)));
         match used_credit {
-            Ok(_) if !is_new && !connection.has_control() => (),
+            Ok(_) if !newly_established && !connection.has_control() => (),
             Ok(_) => {
                 let connection = Arc::clone(connection);
                 self.send_control(&connection, sink);
@@ -195,7 +195,7 @@ impl IbvInlet {
             let why = match is_flushed(wc.status) {
                 true => "the connection is broken".to_owned(),
                 false => {
-                    let why = format!("it does not answer: {}", self.shared.context().explain(wc.status));
+                    let why = format!("a send or read failed: {}", self.shared.context().explain(wc.status));
                     self.shared.link_down_reason().unwrap_or(why)
                 }
             };
@@ -206,7 +206,7 @@ impl IbvInlet {
         count
     }
 
-    /// Posts the used slots again, and sends `Credit` messages to the peers to which enough credit is due.
+    /// Posts the used slots again, and sends `Credit` messages to the peers to which half a window of credit is due.
     fn refill(&mut self, sink: &mut dyn Sink) {
         let freed = std::mem::take(&mut self.freed);
         for freed in freed.chunks(BATCH) {
@@ -233,8 +233,8 @@ impl IbvInlet {
         }
     }
 
-    /// After a failure that makes all peers unreachable, closes their connections. A failed device completes no work
-    /// request, so in that case this fails the reads as well.
+    /// After a failure that makes all peers unreachable, closes the open connections. A failed device completes no work
+    /// request, so in that case this also fails the reads of these connections.
     #[cold]
     fn lose_all_after_failure(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
@@ -252,7 +252,7 @@ impl IbvInlet {
     }
 }
 
-/// Processes a message. Returns whether it has used credit of the peer.
+/// Processes a message. Returns whether the message has used credit of the peer.
 #[inline]
 fn on_message(connection: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
     let (header, head, body) = IbvHeader::parse(message).ok_or(PostError::Unsupported)?;

@@ -1,8 +1,8 @@
 //! Registrations of user memory, and the keys by which a peer reads it.
 //!
-//! Each operation registers the user memory that it needs, and deregisters it at its end. A registration that lived
-//! longer would still name the old pages after the program has mapped others at their address (README.md compares the
-//! alternatives). Blocks of a pool share the registration of their region, which ends before the region is unmapped.
+//! Each operation registers the user memory that it needs, and deregisters it at its end. A longer registration would
+//! still name the old pages after the program has mapped others at their address (README.md compares the alternatives).
+//! Blocks of a pool share the registration of their region, which ends before the region is unmapped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,13 +35,13 @@ pub(super) struct Registrar {
 
 #[derive(Debug)]
 struct MrRecord {
-    /// The number by which its keys are revoked.
+    /// The number by which the keys of this registration are revoked.
     number: u64,
     base: *mut u8,
     len: usize,
     lkey: u32,
     rkey: u32,
-    /// Keeps the registration, and so the keys, valid.
+    /// Keeps the registration and its keys valid.
     _hold: MrHold,
 }
 
@@ -90,7 +90,7 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 impl Registrar {
     pub(super) fn new(domain: Arc<ProtectionDomain>, budget: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
-        // In a region, the numbers of all devices must differ, and another driver might also count from 1.
+        // The devices of a region must have different numbers, and another driver might also count from 1.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
         let regions = Mutex::default();
         Registrar {
@@ -180,8 +180,8 @@ impl Registrar {
 }
 
 impl Drop for Registrar {
-    /// Releases the registrations that pool regions would otherwise keep until they are unmapped. If that fails, the
-    /// region tries again before it is unmapped.
+    /// Releases the registrations of pool regions, which would otherwise last until the regions are unmapped. If that
+    /// fails, the region tries again before it is unmapped.
     fn drop(&mut self) {
         for region_mr in self.regions().drain(..).filter_map(|region_mr| region_mr.upgrade()) {
             let _ = region_mr.deregister();
@@ -194,7 +194,7 @@ pub(super) fn lkey(registration: &Registration) -> Option<u32> {
     registration.record::<MrRecord>().map(|record| record.lkey)
 }
 
-pub(super) fn number(registration: &Registration) -> Option<u64> {
+pub(super) fn key_number(registration: &Registration) -> Option<u64> {
     registration.record::<MrRecord>().map(|record| record.number)
 }
 
@@ -207,8 +207,8 @@ pub(super) struct RdmaKey {
 }
 
 impl RdmaKey {
-    /// Returns the key to `len` bytes of registered memory, from byte `at` on, or `None` if the memory is shorter.
-    /// Without the check, the key could name bytes after the memory if the registration covers a whole region.
+    /// Returns the key to `len` bytes of registered memory, from byte `at` on, or `None` if the memory is shorter. The
+    /// device does not check that: the registration might cover a whole region.
     pub(super) fn of(registration: &Registration, at: usize, len: usize) -> Option<Self> {
         let MrRecord { number, base, len: registered, rkey, .. } = registration.record()?;
         at.checked_add(len).filter(|end| end <= registered)?;
@@ -238,7 +238,7 @@ mod tests {
     #[derive(Debug)]
     struct Nothing;
 
-    // SAFETY: no device accesses memory by it.
+    // SAFETY: no device has this registration.
     unsafe impl RegionRegistration for Nothing {
         fn deregister(&self) -> Result<(), RegisterError> {
             Ok(())

@@ -1,5 +1,5 @@
 //! The limit on the memory that operations and pool regions lock: the limit of the process minus the bytes that the
-//! slots for all peers can need, connected or not, but at least a quarter of the limit. README.md has the reasons.
+//! slots for all peers, connected or not, can need; but at least a quarter of it. README.md has the reasons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The counts of the devices of all ranks of this process, because the limit is per process.
 static PROCESS: Counts = Counts::new();
 
-/// The length of the shortest pages in bytes. The system counts whole pages as locked.
+/// The smallest page size in bytes. The system counts whole pages as locked.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Counts {
     }
 }
 
-/// Counts the memory that the operations and regions of a device lock, against the limit of the process.
+/// Counts the memory that the operations and regions of a device lock towards the limit of the process.
 #[derive(Debug)]
 pub(super) struct MemlockBudget {
     counts: &'static Counts,
@@ -49,8 +49,8 @@ impl MemlockBudget {
     pub(super) fn reserve(self: &Arc<Self>, at: usize, len: usize) -> Option<MemlockShare> {
         let bytes = at.saturating_add(len).checked_next_multiple_of(PAGE)? - at / PAGE * PAGE;
         let limit = self.limit.unwrap_or(usize::MAX);
-        // Leave operations at least a quarter of the limit: the slots of many peers could need all of it, even if few
-        // of these peers ever connect.
+        // Leave operations at least a quarter of the limit: the slots of many peers could need all of it, even if only
+        // a few of these peers ever connect.
         let slots = self.counts.slots.load(Ordering::Relaxed).min(limit / 4 * 3);
         let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= limit - slots);
         self.counts.operations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
@@ -64,7 +64,7 @@ impl Drop for MemlockBudget {
     }
 }
 
-/// A reservation of bytes, which ends when it is dropped. It must outlive the registration of the memory.
+/// A reservation of bytes, until it is dropped. It must outlive the registration of the memory.
 #[derive(Debug)]
 pub(super) struct MemlockShare {
     budget: Arc<MemlockBudget>,

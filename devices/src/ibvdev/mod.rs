@@ -1,8 +1,8 @@
 //! `ibvdev`: ranks that communicate over InfiniBand or RoCE, through libibverbs.
 //!
-//! A pair of ranks shares one connection, with a queue pair at each end. Frames are messages that the receiver's device
-//! writes to registered slots. The receiver reads long bodies from the sender's memory. README.md in this folder
-//! explains how connections are established and end, and which part owns which memory until when.
+//! A pair of ranks shares one connection, with a queue pair at each end. Frames travel in messages, which the device of
+//! the receiver writes to registered slots. The receiver reads long bodies from the sender's memory. README.md in this
+//! folder explains how connections are established and end, and which part owns which memory until when.
 //!
 //! # Protection, and its limits
 //! * A process without the job's key cannot become a peer: a hello carries a proof, and is valid for one opening of
@@ -14,9 +14,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `verbs` | libibverbs, loaded at run time: all calls of its functions |
+//! | `verbs` | all calls of libibverbs, which is loaded at run time |
 //! | `port` `card` | the device, port and address of this rank; the card that its peers receive |
-//! | `hello` `conn_manager` | datagrams with proofs, until a queue pair is established |
+//! | `hello` `conn_manager` | datagrams with proofs, by which queue pairs are established |
 //! | `connection` `frame` | one end of a queue pair, and the format of its messages |
 //! | `slots` `recv_pool` `wr_id` | registered memory; receives for all peers; ids of work requests |
 //! | `keys` `memlock` | user memory: registrations and keys, and the limit on locked memory |
@@ -93,11 +93,11 @@ pub const IBV_GID_INDEX: Text = Text {
     name: "IBV_GID_INDEX",
     default: AUTO,
     form: "an index into the port's GID table, 0 to 255, or auto",
-    accepts: port::is_gid,
+    accepts: port::is_gid_index,
     help: "index into the port's GID table, or auto (RoCE v2 of an IPv4 address; none on InfiniBand)",
 };
 
-/// Limits the length of packets, in bytes.
+/// Limits the length of a packet, in bytes.
 pub const IBV_MTU: Choice<u8> = Choice {
     name: "IBV_MTU",
     values: &[("auto", 0), ("256", 1), ("512", 2), ("1024", 3), ("2048", 4), ("4096", 5)],
@@ -140,15 +140,15 @@ pub const IBV_REGISTER_MIN: Number = Number {
     help: "bytes from which memory outside of pools is registered for one message; shorter messages use a bounce buffer",
 };
 
-/// The maximum number of frames in transit to one peer.
+/// The maximum number of messages in transit to one peer. A batch of short frames is one message.
 pub const IBV_SEND_WINDOW: Number = Number {
     name: "IBV_SEND_WINDOW",
     default: 32,
     range: (4, 1024),
-    help: "frames that a rank may have outstanding to one peer; fewer if the adapter has too few work requests",
+    help: "frames that a rank may have outstanding to one peer; fewer if the adapter's queues are too short for all peers",
 };
 
-/// The lower bound of the maximum fragment length in bytes. It applies if the eager limit is lower.
+/// The maximum fragment length in bytes if the eager limit is lower than this.
 const MIN_FRAGMENT: usize = 4 << 10;
 
 // A key must fit in the body of one frame.
@@ -159,7 +159,7 @@ fn fragment(config: &Config) -> usize {
     config.size(&IBV_EAGER_LIMIT).max(MIN_FRAGMENT)
 }
 
-/// The maximum number of reads of one peer's memory that are in progress at once.
+/// The maximum number of reads from one peer that are in progress at once.
 const MAX_READS: usize = 16;
 
 /// The number of receives per peer that are reserved for `Credit` messages. A peer sends one when it owes half a window
@@ -169,15 +169,15 @@ const CONTROL_RECEIVES: usize = 2;
 /// The sizes of the queues and slots of a rank.
 #[derive(Clone, Copy, Debug)]
 struct QueueSizes {
-    /// The maximum number of frames in transit to one peer.
+    /// The number of receives for the frames of each peer, and of send slots for each peer.
     window: u16,
-    /// The number of work requests of one queue pair.
+    /// The capacity of the send queue of one queue pair, in work requests.
     sends: usize,
     /// The maximum length of a message in bytes.
     max_message: usize,
     /// A message requests a completion if the `signal - 1` work requests before it have requested none.
     signal: u64,
-    /// The number of used receives that are posted again together.
+    /// Used receives are posted again when there are at least this number of them.
     repost_batch: usize,
 }
 
@@ -224,7 +224,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
         register_from: Some(config.size(&IBV_REGISTER_MIN)),
         ..Caps::frames(eager, fragment(config))
     };
-    let budget = MemlockBudget::with_slots_reserved(shared.slots(), crate::sys::memlock_limit());
+    let budget = MemlockBudget::with_slots_reserved(shared.slot_bytes(), crate::sys::memlock_limit());
     let registrar = Registrar::new(Arc::clone(&shared.domain), budget);
     let inlet = IbvInlet::new(Arc::clone(&shared), conn_manager);
     Ok((IbvDevice { shared, registrar, caps }, inlet))
@@ -237,10 +237,10 @@ struct IbvDevice {
     caps: Caps,
 }
 
-// SAFETY: a read writes its target until the completion of its work request, or until its queue pair is destroyed,
-// which happens with the last of endpoint, inlet and device. Memory is quiesced when its peer has confirmed the
-// revocation, which it does after its last read by that key; or if the connection was never established, so that the
-// peer has no key; or when the connection is broken, after which this end serves no read.
+// SAFETY: a read writes its target until the completion of its work request, the failure of the device, or the
+// destruction of its queue pair, which happens with the last of endpoint, inlet and device. Memory is quiesced when the
+// peer has confirmed the revocation, which it does after its last read by that key; or if the connection was never
+// established, so that the peer has no key; or when the connection is broken, after which this end serves no read.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for IbvDevice {
     fn name(&self) -> &'static str {
@@ -282,7 +282,7 @@ unsafe impl Device for IbvDevice {
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
-        let is_pending = keys::number(memory)
+        let is_pending = keys::key_number(memory)
             .zip(self.shared.get(peer))
             .is_some_and(|(key, connection)| connection.revoke(key, op));
         if is_pending { QuiesceStatus::InProgress } else { QuiesceStatus::Done }

@@ -14,7 +14,7 @@ const PARTITION_BITS: u16 = 0x7fff;
 /// The highest service level on Ethernet, where it is the priority of a packet.
 const MAX_PRIORITY: u8 = 7;
 
-/// A port of a device, and the attributes of the packets that this rank sends by it.
+/// A port of a device, and the attributes of the packets that this rank sends through it.
 #[derive(Clone, Debug)]
 pub(super) struct PortSelection {
     pub(super) context: Arc<Context>,
@@ -52,10 +52,10 @@ impl PortSelection {
         let (gid_index, gid) = address(&context, &port, config.text(&IBV_GID_INDEX))?;
         let at = format!("port {} of {}", port.number, context.name());
         let pkey_index = config.number(&IBV_PKEY_INDEX) as u16;
-        let is_there = |index| {
+        let has_pkey = |index| {
             context.pkey(port.number, index).is_ok_and(|pkey| u16::from_be(pkey) & PARTITION_BITS != 0)
         };
-        if pkey_index >= port.pkeys || !is_there(pkey_index) {
+        if pkey_index >= port.pkeys || !has_pkey(pkey_index) {
             let named = setting(&IBV_PKEY_INDEX, &pkey_index.to_string());
             return Err(format!(
                 "{named}: {at} has no partition key at that index (table size {})",
@@ -82,7 +82,7 @@ fn setting(parameter: &dyn Parameter, value: &str) -> String {
 /// Returns port `wanted`, or the first port that has a link if `wanted` is 0.
 ///
 /// # Errors
-/// The port has no link or does not exist, or the device does not answer.
+/// The port has no link or does not exist, or the query of the device fails.
 fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port), String> {
     let name = context.name();
     let limits = context.limits().map_err(|e| format!("{name} does not answer: {e}"))?;
@@ -137,6 +137,6 @@ fn is_roce_v2(context: &Context, port: &Port, index: u32) -> bool {
 }
 
 /// Returns whether a text is a valid value of `IBV_GID_INDEX`.
-pub(super) fn is_gid(text: &str) -> bool {
+pub(super) fn is_gid_index(text: &str) -> bool {
     text == AUTO || text.parse::<u8>().is_ok()
 }

@@ -1,6 +1,6 @@
 //! The receives that are posted for all peers.
 //!
-//! For each peer that has a queue pair, the pool posts one slot per frame that the peer can have in transit, and two
+//! For each peer that has a queue pair, the pool posts one slot per message that the peer can have in transit, and two
 //! for `Credit` messages. So the shared queue is never empty, however rarely this rank makes progress.
 
 use std::io;
@@ -16,7 +16,7 @@ pub(super) struct RecvPool {
     queue: Arc<SharedReceiveQueue>,
     chunks: Mutex<RecvChunks>,
     domain: Arc<ProtectionDomain>,
-    slot: usize,
+    slot_len: usize,
 }
 
 #[derive(Debug, Default)]
@@ -27,15 +27,15 @@ struct RecvChunks {
 }
 
 impl RecvPool {
-    /// Creates a queue for `room` slots of `slot` bytes, and posts the first `extra`.
+    /// Creates a queue for `room` slots of `slot_len` bytes, and posts the first `extra`.
     pub(super) fn new(
         domain: &Arc<ProtectionDomain>,
         room: usize,
-        slot: usize,
+        slot_len: usize,
         extra: usize,
     ) -> io::Result<Arc<Self>> {
         let queue = SharedReceiveQueue::new(domain, room)?;
-        let recv_pool = RecvPool { queue, chunks: Mutex::default(), domain: Arc::clone(domain), slot };
+        let recv_pool = RecvPool { queue, chunks: Mutex::default(), domain: Arc::clone(domain), slot_len };
         recv_pool.add(extra)?;
         Ok(Arc::new(recv_pool))
     }
@@ -44,13 +44,13 @@ impl RecvPool {
         &self.queue
     }
 
-    /// Posts `count` further slots, fewer by those that closed connections have released.
+    /// Makes `count` further slots available: first those that closed connections have released, then new ones.
     pub(super) fn add(&self, count: usize) -> io::Result<()> {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let reused = chunks.spare.min(count);
         let lacking = count - reused;
         if lacking > 0 {
-            let slots = Arc::new(Slots::new(&self.domain, lacking, self.slot)?);
+            let slots = Arc::new(Slots::new(&self.domain, lacking, self.slot_len)?);
             let chunk = chunks.all.len() as u32;
             chunks.all.push(Arc::clone(&slots));
             let places: Vec<RecvSge> = (0..lacking)
@@ -66,7 +66,7 @@ impl RecvPool {
         Ok(())
     }
 
-    /// Records that a closed connection does not need `count` slots any more.
+    /// Records that `count` posted slots are available again because their connection was closed.
     pub(super) fn release(&self, count: usize) {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner).spare += count;
     }

@@ -26,13 +26,13 @@ use crate::sys;
 
 /// The acknowledgement timeout as an exponent (4.096 µs times two to the power of this), and the number of
 /// retransmissions. A peer whose host does not answer is lost after 0.9 s, or up to four times as long on some devices.
-/// The number of retransmissions is not 7, because soft-RoCE takes 7 for infinity.
+/// The number of retransmissions is not 7, because soft-RoCE retries without limit then.
 const ACK_TIMEOUT: (u8, u8) = (15, 6);
 
-/// The time without a link after which all peers are lost. Sends without an acknowledgement fail before that.
+/// The time without a link after which all peers are lost. Sends that are not acknowledged fail earlier.
 const LINK_DOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The number of work requests of a queue pair in addition to frames: reads, control messages, and reads of no bytes.
+/// The number of work requests of a queue pair in addition to frames: for reads, control messages and fence reads.
 const EXTRA_SENDS: usize = MAX_READS + 8;
 
 const MIN_WINDOW: usize = 4;
@@ -44,11 +44,11 @@ pub(super) struct IbvShared {
     pub(super) recv_pool: Arc<RecvPool>,
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) domain: Arc<ProtectionDomain>,
-    /// The number of this rank in the world, and the number of ranks.
+    /// This rank in the world, and the number of ranks.
     pub(super) site: (u32, u32),
     pub(super) key: Arc<JobKey>,
     pub(super) card: IbvCard,
-    /// The local part of a route. The card of a peer supplies the remote part.
+    /// The local part of the route to every peer. The peer's card supplies the remote part.
     pub(super) route: Route,
     pub(super) sizes: QueueSizes,
     selection: PortSelection,
@@ -65,7 +65,7 @@ pub(super) enum DeviceFailure {
     Fatal,
     /// The port has no link; the text describes it.
     LinkDown(String),
-    /// The queue pair of the hellos has failed, with this error: no peer can connect to this rank any more.
+    /// The datagram queue pair has failed, with this error, so no more connections can be established.
     Hellos(String),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for DeviceFailure {
 /// Work from other threads for the inlet.
 #[derive(Debug, Default)]
 pub(super) struct IbvInletQueue {
-    /// New connections, whose peers must get a hello.
+    /// Connections of new endpoints, whose peers must get a hello.
     pub(super) started: Vec<Arc<QpConnection>>,
     /// Operations whose memory is quiesced.
     pub(super) quiesced: Vec<OpToken>,
@@ -160,7 +160,7 @@ pub(super) fn open(
     Ok((Arc::new(shared), conn_manager))
 }
 
-/// Returns the text for an error, with advice if memory is lacking.
+/// Returns the text for an error, with advice if the memory did not suffice.
 fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::OutOfMemory => {
@@ -171,7 +171,7 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     format!("{}: {doing}: {error}{advice}", context.name())
 }
 
-/// Divides the resources of a device among the peers. Returns `None` if there are too few for the [`MIN_WINDOW`].
+/// Divides the resources of a device among the peers. Returns `None` if they do not suffice for the [`MIN_WINDOW`].
 fn queue_sizes(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
     let received = (limits.max_shared_receives.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers)
         .checked_sub(CONTROL_RECEIVES)?;
@@ -205,8 +205,8 @@ impl IbvShared {
         &self.selection.context
     }
 
-    /// Returns the bytes of the slots when all peers are connected, plus a quarter of that as an estimate for queues.
-    pub(super) fn slots(&self) -> usize {
+    /// Returns the bytes of all slots when every peer is connected, plus a quarter of that as an estimate for queues.
+    pub(super) fn slot_bytes(&self) -> usize {
         let QueueSizes { window, max_message, repost_batch, .. } = self.sizes;
         let peers = self.site.1.saturating_sub(1) as usize;
         let slots = peers * (2 * usize::from(window) + CONTROL_RECEIVES) + repost_batch;
@@ -230,7 +230,7 @@ impl IbvShared {
         self.connections().values().cloned().collect()
     }
 
-    /// Returns the connection to a peer, which the first call creates.
+    /// Returns the connection to a peer. The first call creates it.
     pub(super) fn get_or_create(&self, peer: PeerId, card: &IbvCard) -> Result<Arc<QpConnection>, String> {
         let mut connections = self.connections();
         if let Some(connection) = connections.get(&peer.0) {
@@ -261,7 +261,7 @@ impl IbvShared {
         qp.to_init(self.selection.port.number, self.selection.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), max_message)?;
         let mut psn = [0; 4];
-        // This does not fail: the opening of the device has obtained random numbers, too.
+        // This does not fail, because `open` has already obtained random numbers.
         sys::random(&mut psn);
         let psn = u32::from_le_bytes(psn) & 0xff_ffff;
         self.recv_pool.add(usize::from(window) + CONTROL_RECEIVES)?;
@@ -292,8 +292,8 @@ impl IbvShared {
         self.push_to_inlet(|inlet_queue| inlet_queue.started.push(Arc::clone(connection)));
     }
 
-    /// Releases the receives of a connection that an endpoint has closed, and reports the operations that are quiesced
-    /// by that.
+    /// Releases the receives of a connection that an endpoint has closed, and makes the inlet report the operations
+    /// whose memory is quiesced by that.
     pub(super) fn release_closed(&self, connection: &QpConnection, quiesced: Vec<OpToken>) {
         self.recv_pool.release(connection.receives());
         self.push_to_inlet(|inlet_queue| inlet_queue.quiesced.extend(quiesced));
@@ -317,7 +317,7 @@ impl IbvShared {
         self.failure.get()
     }
 
-    /// Makes the inlet report all peers as lost, for the first failure that is recorded.
+    /// Makes the inlet report all peers as lost. The reason is the first failure that was recorded.
     pub(super) fn fail(&self, failure: DeviceFailure) {
         let _ = self.failure.set(failure);
         self.bell.ring();
@@ -327,7 +327,7 @@ impl IbvShared {
         format!("port {} of {} has lost its link", self.selection.port.number, self.context().name())
     }
 
-    /// If the port has no link, returns a text that says so, even if the device has not reported an event yet.
+    /// Returns an error text if the port has no link, even if the device has not reported an event yet.
     pub(super) fn link_down_reason(&self) -> Option<String> {
         self.poll_device_events();
         let is_down = || self.context().port(self.selection.port.number).is_ok_and(|port| !port.is_active);

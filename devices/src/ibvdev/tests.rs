@@ -19,7 +19,7 @@ use crate::doorbell::Doorbell;
 /// A time limit far above the needs of these tests.
 const LIVENESS: Duration = Duration::from_secs(40);
 
-/// A dead peer is detected within 5 s; the rest is slack for a busy machine.
+/// A dead peer is detected within 5 s, and later on a busy machine.
 const DETECTION_LIMIT: Duration = Duration::from_secs(15);
 
 fn key(secret: u8) -> Arc<JobKey> {
@@ -30,7 +30,7 @@ fn key(secret: u8) -> Arc<JobKey> {
 struct RecordingSink {
     frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
     lost: Vec<(u32, String)>,
-    moved: Vec<(u64, Result<(), String>)>,
+    completed: Vec<(u64, Result<(), String>)>,
     quiesced: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ unsafe impl Sink for RecordingSink {
     }
 
     fn completed(&mut self, op: OpToken, outcome: Result<(), String>) {
-        self.moved.push((op.0, outcome));
+        self.completed.push((op.0, outcome));
     }
 
     fn quiesced(&mut self, op: OpToken) {
@@ -233,7 +233,7 @@ fn memory_is_read_by_its_key_until_the_key_is_revoked() {
     assert_eq!(a.device.quiesce(PeerId(1), &exposed, OpToken(9)), QuiesceStatus::InProgress);
     until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiesced == [9]);
     // The read in progress completed without an error before the peer confirmed the revocation.
-    assert_eq!(b.got.moved, [(5, Ok(()))]);
+    assert_eq!(b.got.completed, [(5, Ok(()))]);
     // SAFETY: as above.
     assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(6)) }, Err(PostError::Revoked));
     drop((own, exposed));
@@ -280,7 +280,7 @@ fn wrong_rkey_loses_only_that_peer() {
     // SAFETY: the test does not access the memory.
     assert_eq!(unsafe { to_a.get(&wrong.pack().unwrap(), 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
-    assert!(matches!(&b.got.moved[..], [(1, Err(_))]), "{:?}", b.got.moved);
+    assert!(matches!(&b.got.completed[..], [(1, Err(_))]), "{:?}", b.got.completed);
     assert_eq!(b.got.lost[0].0, 0);
     assert!(to.iter().all(|byte| *byte == 0));
     for _ in 0..100 {
@@ -307,9 +307,9 @@ fn read_from_a_dead_peer_fails_and_loses_the_peer() {
     // SAFETY: the test does not access the memory.
     assert_eq!(unsafe { to_b.get(&key, 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
-    until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.moved.is_empty());
+    until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.completed.is_empty());
     assert!(died.elapsed() < DETECTION_LIMIT, "{:?}", died.elapsed());
-    assert!(matches!(&a.got.moved[..], [(1, Err(_))]), "{:?}", a.got.moved);
+    assert!(matches!(&a.got.completed[..], [(1, Err(_))]), "{:?}", a.got.completed);
     assert_eq!(a.got.quiesced, [2]);
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(3)), QuiesceStatus::Done);
     assert!(to_b.is_drained());
@@ -325,7 +325,7 @@ fn peer_gone_quiesces_memory_at_once() {
     let mut memory = vec![3; 1000];
     let (_, ours) = a.memory(&mut memory, Access::READ);
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
-    // Rank 1 stops polling, and the roster reports that it has died.
+    // Rank 1 stops polling. The test calls `peer_gone` as the engine does when the roster reports a death.
     to_b.peer_gone();
     until(&mut [&mut a], |ranks| ranks[0].got.quiesced == [2]);
     assert!(to_b.is_drained() && a.got.lost.is_empty());
@@ -354,7 +354,7 @@ fn failed_device_loses_all_peers_and_fails_operations() {
     let (_, ours) = a.memory(&mut from, Access::READ);
     let key = b.device.pack_key(&exposed, 0, 1000).unwrap();
     let mut events = a.device.shared.context().replace_event_source();
-    // A read that is never answered.
+    // The read below gets no answer.
     drop(exposed);
     drop(b);
     // SAFETY: the test does not access the memory.
@@ -367,7 +367,7 @@ fn failed_device_loses_all_peers_and_fails_operations() {
     let why = "the device of this host has failed".to_owned();
     a.got.lost.sort();
     assert_eq!(a.got.lost, [(1, why.clone()), (2, why.clone())]);
-    assert_eq!((&a.got.moved[..], &a.got.quiesced[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
+    assert_eq!((&a.got.completed[..], &a.got.quiesced[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
     assert!(to_b.is_drained() && to_c.is_drained(), "closed connections are drained");
     assert_eq!(to_c.post(&[0], Body::Empty), Err(PostError::Again));
     let refused = a.device.connect(PeerId(0), &c.device.address()).err().unwrap();
@@ -379,7 +379,7 @@ fn failed_datagram_queue_pair_loses_all_peers() {
     let Some([mut a, b, mut c]) = ranks() else { return };
     let (mut to_b, mut to_c) = (a.endpoint(&b), a.endpoint(&c));
     post(&mut [&mut a, &mut c], &mut *to_c, &[0], &[]);
-    // Rank 1 does not poll, so its connection stays unestablished.
+    // Rank 1 does not poll, so the connection to it is not established.
     assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
     let mut failed = Wc::default();
     (failed.id, failed.status) = (WrId::HelloSent(0).id(), 4);

@@ -1,4 +1,4 @@
-//! The ids of work requests, by which a completion names its request.
+//! The ids of work requests. A completion has the id of its request.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WrId {

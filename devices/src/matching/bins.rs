@@ -1,8 +1,8 @@
-//! A long queue: entries in order of arrival, and in hash bins, one for each search key.
+//! The form of a long queue: entries in order of arrival, and in hash bins, one for each search key.
 //!
 //! The entries are stored in slots with links, so that an entry is removed from all lists without a search. List 0 is
-//! the order of arrival. Each other list number is a kind of bins: the bins of one kind share one pair of links in each
-//! slot. A kind of bins is built at the first search that needs it.
+//! the order of arrival. Each other list number stands for one kind of bins, such as the bins by tag; all bins of a
+//! kind use the same pair of links in the slots. The bins of a kind are built at the first search that needs them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,7 +27,7 @@ pub(super) trait BinEntry<const LISTS: usize> {
     /// Returns the list whose bins have this key; 0 if the key matches every entry.
     fn list(key: BinKey) -> usize;
 
-    /// Returns the key of the entry's bin in this list, if it is in one. Its tag has only the bits of `mask`.
+    /// Returns the key of the entry's bin in this list, if the entry is in one. Tags keep only the bits of `mask`.
     fn key(&self, list: usize, mask: i32) -> Option<BinKey>;
 }
 
@@ -135,12 +135,12 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         link(&mut self.slots, &mut self.order, 0, at);
         for list in 1..LISTS {
             if self.is_built[list] {
-                self.put(list, at);
+                self.add_to_bin(list, at);
             }
         }
     }
 
-    fn put(&mut self, list: usize, at: u32) {
+    fn add_to_bin(&mut self, list: usize, at: u32) {
         if let Some(key) = self.key(list, at) {
             link(&mut self.slots, self.bins.entry(key).or_insert(EMPTY), list, at);
         }
@@ -177,7 +177,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.is_built[list] = true;
         let mut at = self.order.first;
         while at != NONE {
-            self.put(list, at);
+            self.add_to_bin(list, at);
             at = self.slots[at as usize].links[0].next;
         }
     }
@@ -200,7 +200,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
                 self.bins.remove(&key);
                 continue;
             }
-            // A bin stores only its first and last slot, so it is not needed for a slot between them.
+            // A bin stores only its first and last slot, so the removal of a slot between them does not change it.
             let is_end = previous == NONE || next == NONE;
             let mut unused = EMPTY;
             let bin = if is_end { self.bins.get_mut(&key) } else { None }.unwrap_or(&mut unused);

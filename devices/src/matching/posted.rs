@@ -56,7 +56,7 @@ impl Posted {
 
 pub(super) const LISTS: usize = 3;
 
-/// The lists: the order of posts, bins by pattern, and bins by operation for cancellation.
+/// The lists: the order of posting, bins by pattern, and bins by operation for cancellation.
 impl BinEntry<LISTS> for Posted {
     fn list(key: BinKey) -> usize {
         match key {

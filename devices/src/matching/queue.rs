@@ -56,7 +56,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
     }
 
-    /// Returns the earliest entry that `fits`; `keys` are the keys of all such entries.
+    /// Returns the earliest entry for which `fits` returns true; `keys` returns the keys of all such entries.
     #[inline]
     pub(super) fn peek<const KEYS: usize>(
         &mut self,
@@ -86,7 +86,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.remove(at)
     }
 
-    /// Returns the position of the earliest entry that `fits`: its index in the list, or its slot in the bins.
+    /// Returns the position of the entry that `peek` returns: its index in the list, or its slot in the bins.
     #[inline]
     fn find<const KEYS: usize>(
         &mut self,
@@ -99,7 +99,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         let at = self.list.iter().position(fits);
         let passed = at.unwrap_or(self.list.len());
         if passed > SHALLOW {
-            self.note_deep(passed);
+            self.note_deep_search(passed);
         }
         at
     }
@@ -107,7 +107,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     /// Counts a deep search, and moves the list into bins if the searches have passed over enough entries. A position
     /// in the list is also the slot in the bins.
     #[cold]
-    fn note_deep(&mut self, passed: usize) {
+    fn note_deep_search(&mut self, passed: usize) {
         self.passed += passed;
         if self.passed > BIN_FACTOR * self.list.len() {
             let list = std::mem::take(&mut self.list);

@@ -29,12 +29,12 @@ pub(crate) enum UnexpectedBody {
         op: u64,
         key: Option<Box<RemoteKey>>,
     },
-    /// In this rank's own send buffer. The rare source is boxed to keep the enum small.
+    /// In this rank's own send buffer. Boxed, because it is rare and would make the enum larger.
     SelfSend {
         source: Box<Source>,
         completer: Completer,
     },
-    /// Dropped because its allocation failed.
+    /// Discarded, because the allocation of a block for it failed.
     NoMemory,
 }
 

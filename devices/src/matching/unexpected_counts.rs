@@ -13,8 +13,8 @@ pub struct UnexpectedCounts {
     pub common_tag: Option<i32>,
 }
 
-/// Set in the tag's word if all queued messages are known to have that tag.
-const ALIKE: u64 = 1 << 32;
+/// The bit of the tag's word that is set if all queued messages are known to have that tag.
+const IS_COMMON: u64 = 1 << 32;
 
 /// The shared form of [`UnexpectedCounts`]. The holder of the matching lock writes it, and any thread reads it. One of
 /// the words that a reader sees might be older than the other.
@@ -26,10 +26,10 @@ pub(crate) struct UnexpectedCounters {
 }
 
 impl UnexpectedCounters {
-    /// Records one more message with this tag; `queued` are queued now.
+    /// Records the arrival of a message with this tag; `queued` messages are queued now.
     #[inline]
     pub(crate) fn note_arrival(&self, tag: i32, queued: usize) {
-        let word = ALIKE | u64::from(tag.cast_unsigned());
+        let word = IS_COMMON | u64::from(tag.cast_unsigned());
         if queued <= 1 {
             self.tag.store(word, Ordering::Relaxed);
         } else if self.tag.load(Ordering::Relaxed) != word {
@@ -53,7 +53,7 @@ impl UnexpectedCounters {
     #[inline]
     pub(crate) fn read(&self) -> UnexpectedCounts {
         let (counts, tag) = (self.counts.load(Ordering::Relaxed), self.tag.load(Ordering::Relaxed));
-        let tag = (tag & ALIKE != 0).then_some((tag as u32).cast_signed());
+        let tag = (tag & IS_COMMON != 0).then_some((tag as u32).cast_signed());
         UnexpectedCounts { arrived: (counts >> 32) as u32, queued: counts as u32, common_tag: tag }
     }
 }

@@ -1,5 +1,4 @@
-//! Bounce buffers: blocks of the global pool between the user's memory and the device, and the limit of their implicit
-//! use.
+//! Bounce buffers: pool blocks between the user's memory and a device. Those that no data path requests are limited.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -50,7 +49,7 @@ pub(crate) struct BounceBuffers {
 }
 
 impl BounceBuffers {
-    /// Allocates a block that counts towards the limit; `None` if that is reached or the pool is out of memory.
+    /// Allocates a block that counts towards the limit; `None` at the limit, or if the pool is out of memory.
     pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
         if bytes > MAX_BYTES - self.used.load(Ordering::Relaxed).min(MAX_BYTES) {
             return None;
@@ -65,7 +64,7 @@ impl BounceBuffers {
     }
 }
 
-/// The bytes of one buffer, which count towards the limit until this is dropped.
+/// The bytes of one buffer. They count towards the limit until this value is dropped.
 struct BounceShare {
     used: Arc<AtomicUsize>,
     bytes: usize,

@@ -20,8 +20,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Copies the envelope field by field. A copy of the whole would load larger pieces than were just stored, and the
-    /// processor delays such loads until the stores have reached the cache.
+    /// Copies the envelope field by field. A copy of the whole struct would load larger units than were just stored.
+    /// The processor delays such loads until the stores have reached the cache.
     #[inline]
     pub(crate) fn fields(&self) -> Envelope {
         let &Envelope { source, tag, code, signature: Signature { hash, count }, bytes } = self;
@@ -31,7 +31,7 @@ impl Envelope {
     /// Returns the number of items of `datatype` in the message.
     ///
     /// # Errors
-    /// [`Fault::TypeMismatch`] if the message has other items, or ends within an item.
+    /// [`Fault::TypeMismatch`] if the message has items of other types, or ends within an item.
     pub fn items_of(&self, datatype: &Datatype) -> Result<usize, Fault> {
         let count = self.bytes.checked_div(datatype.size()).unwrap_or(0);
         if count * datatype.size() == self.bytes && self.fits(datatype, count) {
@@ -40,8 +40,8 @@ impl Envelope {
         Err(self.mismatch(datatype, self.bytes))
     }
 
-    /// Returns whether the message matches the beginning of `count` items of a type, which have at least its length. An
-    /// empty message matches every type, and packed bytes match every type.
+    /// Returns whether the message matches the beginning of `count` items of a type. The items are at least as long as
+    /// the message. An empty message matches every type, and packed bytes match every type, on either side.
     pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
         let (packed, wanted) = (Primitive::Packed, datatype.single_primitive());
         let same = || {
@@ -50,14 +50,14 @@ impl Envelope {
                 return sent == wanted && self.bytes.is_multiple_of(sent.size());
             }
             let Some(sent) = self.full_signature() else { return false };
-            // Compare with the signature of the same number of bytes of the receive. The message's own count is
+            // Compute the signature of the same number of bytes of the receive. The count that the message contains is
             // untrusted, so it is only compared.
-            let leaves = datatype.element_count_in(count, self.bytes);
-            let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
+            let elements = datatype.element_count_in(count, self.bytes);
+            let expected = elements.and_then(|elements| datatype.signature_prefix(count, elements));
             expected == Some(sent)
         };
-        let wild = self.code == packed as u8 || wanted == Some(packed);
-        self.bytes == 0 || wild || same()
+        let is_packed = self.code == packed as u8 || wanted == Some(packed);
+        self.bytes == 0 || is_packed || same()
     }
 
     pub(super) fn mismatch(&self, datatype: &Datatype, bytes: usize) -> Fault {

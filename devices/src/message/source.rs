@@ -16,8 +16,8 @@ use crate::device::{Body, MemoryDesc, PackSource, PackedBody};
 /// Memory to send from.
 ///
 /// # Invariants
-/// 1. Until the source is dropped, the bytes that the items of `buf` name are initialised and not written to. If there
-///    is a `keep`, this holds for as long as a copy of it exists.
+/// 1. Until the source is dropped, the bytes that the items of `buf` name are initialised and not written to. If `keep`
+///    is present, this holds as long as a copy of `keep` exists.
 /// 2. The items are `bytes` bytes when packed.
 /// 3. Until the source is dropped, the region that `buf` names exists, if it names one.
 pub struct Source {
@@ -69,7 +69,7 @@ impl Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
         debug_assert_eq!(len, self.bytes, "all of it is packed");
         let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
-        // Invariants 1 and 3: the block was written up to `len`, and `keep` keeps it as long as the source.
+        // Invariants 1 and 3: the block was written up to `len`, and `keep` owns the block.
         Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
     }
 
@@ -121,7 +121,7 @@ impl Source {
         }
     }
 
-    /// Drops the source; the common case in which there is nothing to do is checked inline.
+    /// Drops the source. The common case, in which nothing has to be freed, is checked inline.
     #[inline]
     pub(crate) fn drop_fast(self) {
         if self.buf.is_plain() && self.keep.is_none() {
@@ -139,7 +139,7 @@ impl Source {
         }
     }
 
-    /// Returns whether the message consists of blocks of 32 to 511 bytes that are not a multiple of a cache line.
+    /// Returns whether the message consists of blocks of 32 to 511 bytes whose length is not a multiple of 64.
     fn has_short_blocks(&self) -> bool {
         self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
@@ -149,7 +149,7 @@ impl Source {
         unsafe { self.buf.region() }
     }
 
-    /// Writes the packed bytes from `position` on to `out` until it is full or the message ends; returns their number.
+    /// Packs the message, from byte `position` on, into `out` as far as it fits. Returns the number of bytes written.
     pub(crate) fn pack(&self, position: usize, out: &mut [MaybeUninit<u8>]) -> usize {
         if let Some(bytes) = self.contiguous() {
             let rest = bytes.get(position..).unwrap_or(&[]);
@@ -168,7 +168,7 @@ impl Source {
     }
 }
 
-// SAFETY: `Source::pack` returns the number of bytes written, and this checks that it is the length of the room.
+// SAFETY: `Source::pack` returns the number of bytes written; `pack` asserts that this is the length of the room.
 unsafe impl PackSource for Source {
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
         let len = Source::pack(self, position, room);
@@ -184,7 +184,7 @@ impl Source {
     /// Copies the items into other memory, as a message would.
     ///
     /// # Errors
-    /// The first `bool` or `char` of the target that is invalid. All invalid values are replaced, as after a message.
+    /// The first invalid `bool` or `char` that was copied. All invalid values are replaced, as in a received message.
     #[inline]
     pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValueError> {
         self.copy_to(&mut target);

@@ -25,8 +25,8 @@ const PREFETCH_BYTES: usize = 4096;
 /// 2. All packed bytes after the first `landed` are unchanged since they were last known to be valid values.
 /// 3. The items are `bytes` bytes when packed.
 /// 4. Until the target is dropped, the region that `buf` names exists, if it names one.
-/// 5. `block`, if present, has room for the accepted message, which is written there. `landed` counts bytes of the
-///    block then: the items are not changed before the message is complete.
+/// 5. `block`, if present, has room for the accepted message, which is written there. Then `landed` counts
+///    bytes of the block, and the items do not change before the message is complete.
 pub struct Target {
     buf: Buf,
     bytes: usize,
@@ -63,8 +63,8 @@ impl Target {
         Target { buf, bytes, landed: 0, path, block: None, keep }
     }
 
-    /// Writes a target of `bytes` bytes to `place`, field by field. To move a target, the processor would load several
-    /// fields at once that were just stored one by one, and such a load is delayed.
+    /// Writes a target of `bytes` bytes to `place`, field by field. A move of a whole target would load several fields
+    /// at once that were just stored one by one, and the processor delays such a load.
     ///
     /// # Safety
     /// `place` is valid for writes, and the invariants of [`Target`] hold.
@@ -109,12 +109,12 @@ impl Target {
         self.bytes
     }
 
-    /// Checks length and type of a message before any of it is written; then allocates the bounce buffer of `Buffered`.
+    /// Checks length and type of a message before any of it is written. For `Buffered`, then allocates a bounce buffer.
     #[inline]
     pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
         let own = self.primitive().map_or(0, |p| p as u8);
-        let alike = message.code == own && own != 0;
-        if !(alike && message.bytes <= self.bytes && self.is_whole(message.bytes)) {
+        let same_primitive = message.code == own && own != 0;
+        if !(same_primitive && message.bytes <= self.bytes && self.is_whole(message.bytes)) {
             self.check_slow(message)?;
         }
         if self.path == Some(DataPath::Buffered) {
@@ -168,7 +168,7 @@ impl Target {
         Err(message.mismatch(self.buf.datatype(), self.bytes))
     }
 
-    /// Returns the address for a body of `len` bytes at `position`, if it may be written as one run.
+    /// Returns the address for a body of `len` bytes at `position`, if the body may be written as one run.
     #[inline]
     pub(crate) fn contiguous_mut(&mut self, position: usize, len: usize) -> Option<*mut u8> {
         let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
@@ -269,7 +269,7 @@ impl Target {
         self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()
     }
 
-    /// Drops the target; the common case in which there is nothing to do is checked inline.
+    /// Drops the target. The common case, in which nothing has to be freed, is checked inline.
     #[inline]
     pub(crate) fn drop_fast(self) {
         if self.is_trivial_drop() {

@@ -1,4 +1,4 @@
-//! The address to listen at, the card that contains it, and explanations of socket errors for users.
+//! The address at which a rank listens, the card that contains it, and explanations of socket errors for users.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ pub(super) fn listen_ip(named: Option<&str>) -> Result<IpAddr, String> {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let advice = "bring it up (`ip link set lo up`), or choose another device";
         let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
-        // Listening works even if the loopback network is down. Without this check, every peer would appear dead.
+        // `listen` succeeds even if the loopback network is down. Without this check, every peer would appear dead.
         return socket::reach(here).map(|()| here).map_err(refuse);
     };
     let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_LISTEN_ADDRESS.name);
@@ -44,9 +44,9 @@ pub(super) fn is_address(text: &str) -> bool {
 /// The address and properties that a rank publishes for its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NioCard {
-    /// The address at which it listens.
+    /// The address at which the rank listens.
     pub(super) at: SocketAddr,
-    /// The longest body of a frame that it accepts, in bytes.
+    /// The longest body of a frame that peers may send to the rank, in bytes.
     pub(super) max_body: usize,
     pub(super) is_big_endian: bool,
 }

@@ -1,4 +1,4 @@
-//! The connection manager: it accepts and connects, and drives each handshake until the connection is established.
+//! The connection manager: accepts and starts connections, and performs each handshake.
 //!
 //! Either rank of a pair may connect first, or both at once, but only one connection must be established. The accepting
 //! rank decides after both proofs. It sends [`Verdict::Accept`] except in three cases: no descriptor is free; the pair
@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) enum NioConnEvent {
     Established(Arc<TcpConnection>),
-    /// The peer cannot be reached, and why.
+    /// The peer cannot be reached, for the reason given.
     Lost(u32, String),
 }
 
@@ -38,11 +38,11 @@ pub(super) struct NioConnManager {
     shared: Arc<NioShared>,
     listener: OwnedFd,
     accepting: bool,
-    /// The time at which to accept again.
+    /// The time at which this rank tries to accept again.
     resume_at: Option<Instant>,
-    /// A reserved descriptor. When no other is left, this rank closes it and accepts one connection with it. If none is
-    /// free after the handshake, the verdict is `Full`. Without it, this rank starts no connection of its own: if that
-    /// took the last descriptor, this rank could not even refuse its peers, which would wait for ever.
+    /// A reserved descriptor. If no other is left, it is closed to accept one connection. If none can be reserved after
+    /// the handshake, the verdict is `Full`. While none is reserved, this rank drops each connection that it
+    /// starts: if one took the last descriptor, this rank could not even refuse its peers, which would wait for ever.
     reserve_fd: Option<OwnedFd>,
     pub(super) half_open: HalfOpenTable,
     retries: Vec<(Instant, Connector)>,
@@ -64,7 +64,7 @@ impl NioConnManager {
         })
     }
 
-    pub(super) fn collect(&mut self) {
+    pub(super) fn collect_started(&mut self) {
         for started in self.shared.take_started() {
             self.on_connect(started);
         }
@@ -100,7 +100,7 @@ impl NioConnManager {
         while let Some(late) = self.half_open.take_late_stranger(now) {
             self.reject(late);
         }
-        // A peer that has exited or died is not reported: the roster has done so.
+        // A peer that has exited or died is not reported here: the roster has reported it.
         while let Some(obsolete) =
             self.half_open.take_if(|half| half.connector().is_some_and(|a| a.connection.is_closed()))
         {
@@ -187,7 +187,7 @@ impl NioConnManager {
     }
 
     fn add_half_open(&mut self, half: HalfOpen) {
-        let at = self.half_open.free();
+        let at = self.half_open.free_index();
         match self.shared.poller.add(&half.stream, Token::HalfOpen(at), half.interest()) {
             Ok(()) => self.half_open.put(at, half),
             Err(error) => {
@@ -203,28 +203,28 @@ impl NioConnManager {
             let was_stranger = half.is_stranger();
             let next = half.advance(&self.shared.poller, at);
             if was_stranger && let Some(rank) = half.claimed_rank() {
-                // A rank has one entry. It has given up its earlier connection, or another process claims its rank.
+                // A rank has one entry. The rank has abandoned its earlier connection, or an impostor claims the rank.
                 let earlier = self.half_open.take_if(|other| other.claimed_rank() == Some(rank));
                 earlier.into_iter().for_each(|earlier| self.reject(earlier));
             }
             match next {
                 Ok(HandshakeStatus::Wait) => return self.half_open.put(at, half),
                 Ok(HandshakeStatus::Continue) => self.half_open.put(at, half),
-                Ok(HandshakeStatus::PeerProven) => return self.decide(half),
-                Ok(HandshakeStatus::Decided(verdict)) => return self.decided(half, verdict),
+                Ok(HandshakeStatus::PeerProven) => return self.send_verdict(half),
+                Ok(HandshakeStatus::Decided(verdict)) => return self.on_verdict(half, verdict),
                 Err(failure) => return self.drop_half(half, failure),
             }
         }
     }
 
-    /// Sends the verdict to a peer that has proved its identity, and establishes an accepted connection.
-    fn decide(&mut self, half: HalfOpen) {
+    /// Sends the verdict to a peer that has proved its identity, and establishes the connection if it is accepted.
+    fn send_verdict(&mut self, half: HalfOpen) {
         let peer = half.handshake.from();
         let connection = self.shared.connection(peer);
-        let lower = self.shared.id.rank < peer;
-        let busy = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
+        let is_lower = self.shared.id.rank < peer;
+        let own_attempt = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
         let has_reserve = self.has_reserve();
-        let verdict = if connection.is_connected_or_closed() || lower && self.half_open.any(busy) {
+        let verdict = if connection.is_connected_or_closed() || is_lower && self.half_open.any(own_attempt) {
             Verdict::Duplicate
         } else if !has_reserve {
             Verdict::Full
@@ -240,7 +240,7 @@ impl NioConnManager {
         }
     }
 
-    fn decided(&mut self, half: HalfOpen, verdict: Verdict) {
+    fn on_verdict(&mut self, half: HalfOpen, verdict: Verdict) {
         let HalfOpen { stream, role: Role::Connects(mut connector, _), .. } = half else { return };
         match verdict {
             Verdict::Accept => self.establish(&connector.connection, stream),

@@ -17,7 +17,7 @@ pub(super) struct TcpConnection {
     pub(super) peer: PeerId,
     poller: Arc<Poller>,
     stream: OnceLock<OwnedFd>,
-    /// Whether nothing more is sent to the peer: it exits or has died, it is unreachable, or the connection has failed.
+    /// Whether nothing more is sent: the peer exits, has died or is unreachable, or the connection has failed.
     closed: AtomicBool,
     /// Whether the endpoint was dropped with unsent bytes, so that the connection cannot end with a goodbye.
     truncated: AtomicBool,
@@ -29,7 +29,7 @@ pub(super) struct TcpConnection {
 #[derive(Debug)]
 struct Watch {
     token: Option<Token>,
-    /// Whether the poller reports space to write, too.
+    /// Whether the poller also reports space to write.
     write: bool,
 }
 
@@ -51,7 +51,7 @@ impl TcpConnection {
         self.stream.get()
     }
 
-    /// Sets the socket after the handshake. Returns false if there is one already, or if the connection is closed.
+    /// Sets the socket after the handshake. Returns false if a socket was set before, or if the connection is closed.
     pub(super) fn establish(&self, stream: OwnedFd) -> bool {
         !self.is_closed() && self.stream.set(stream).is_ok()
     }
@@ -74,7 +74,7 @@ impl TcpConnection {
         watch.write = write;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
             let what = if write { Interest::Both } else { Interest::Read };
-            // If this fails, a sleeping rank retries the write only when its sleep ends.
+            // If this fails, a sleeping rank posts frames that the endpoint has refused only after its sleep.
             let _ = self.poller.change(stream, token, what);
         }
     }

@@ -1,6 +1,6 @@
 //! The attempts to connect to one peer, repeated until a connection is established or is proven to be impossible.
 //!
-//! Time proves nothing: either rank may compute for minutes between two polls. So transient failures have no limit.
+//! A delay proves nothing: either rank may compute for minutes between two polls. So transient failures have no limit.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use super::address;
 use super::connection::TcpConnection;
 use crate::sys::Errno;
 
-/// Number of consecutive attempts that find no listener before the peer is lost.
+/// Number of consecutive attempts that find no listener after which the peer is lost.
 const MAX_NO_LISTENER: u32 = 6;
 
-/// Number of consecutive attempts that lack a resource before the peer is lost.
+/// Number of consecutive attempts that lack a resource after which the peer is lost.
 const MAX_NO_RESOURCES: u32 = 16;
 
-/// The first pause between two attempts is twice this (10 ms). Each further failure doubles the pause, up to
-/// [`MAX_DOUBLINGS`] doublings of this (320 ms).
+/// The pause after the n-th failure is this, doubled n times, but at most [`MAX_DOUBLINGS`] times: 10 to 320 ms. The
+/// verdict `Duplicate` resets n.
 const BASE_PAUSE: Duration = Duration::from_millis(5);
 const MAX_DOUBLINGS: u32 = 6;
 
 /// The pause after the verdict `Duplicate`: another connection of the pair is probably about to be established.
-const LOST_TIE_PAUSE: Duration = Duration::from_millis(200);
+const DUPLICATE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why an attempt failed.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Connector {
         Connector { connection, at, failed: 0, no_listener: 0, no_resources: 0 }
     }
 
-    /// Records a failure; returns when to try again, or why the peer is lost.
+    /// Records a failure; returns the time of the next attempt, or the reason why the peer is lost.
     pub(super) fn failed(&mut self, now: Instant, failure: ConnectFailure) -> Result<Instant, String> {
         let pause = BASE_PAUSE * (2 << self.failed.min(MAX_DOUBLINGS - 1));
         self.failed = self.failed.saturating_add(1);
@@ -77,9 +77,9 @@ impl Connector {
         Ok(now + pause)
     }
 
-    /// Returns when to try again after the verdict `Duplicate`.
+    /// Returns the time of the next attempt after the verdict `Duplicate`, and forgets the failures.
     pub(super) fn on_duplicate(&mut self, now: Instant) -> Instant {
         (self.failed, self.no_listener, self.no_resources) = (0, 0, 0);
-        now + LOST_TIE_PAUSE
+        now + DUPLICATE_PAUSE
     }
 }

@@ -1,4 +1,4 @@
-//! The endpoint. README.md in this folder says which frames it coalesces.
+//! The endpoint. README.md in this folder lists the frames that it coalesces.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const COPY_MAX: usize = 4 << 10;
 /// Coalesced frames are written when they have this number of bytes together.
 pub(super) const COALESCE_MAX: usize = 16 << 10;
 
-/// If no frame is buffered, and none was posted to an empty buffer for this time, a frame is sent at once.
+/// A frame that finds an empty buffer is sent at once if this time has passed since [`Burst::last`].
 const BURST_GAP: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct NioEndpoint {
     /// Whether the send buffer contained bytes after the last call. The flusher might have written them since.
     unflushed: bool,
     burst: Burst,
-    /// Whether this end has requested an acknowledgement of all that was sent.
+    /// Whether this end has requested an acknowledgement since the last frame was sent.
     ack_requested: bool,
     /// The longest body that the peer accepts.
     max_body: usize,
@@ -48,13 +48,13 @@ impl NioEndpoint {
         }
     }
 
-    /// Writes a frame after all buffered ones. Only buffers it if the socket is full, or if the caller may post `more`
-    /// frames and this one [follows](Burst::follows) another.
+    /// Writes a frame after all buffered frames. Buffers a short frame instead if the socket is full, or if the caller
+    /// might post `more` frames and this one [follows](Burst::follows) another.
     #[inline]
     fn send(&mut self, head: &[u8], body: Body<'_>, more: bool) -> Result<(), PostError> {
         let NioEndpoint { shared, connection, packed, burst, .. } = self;
         if connection.is_closed() || connection.stream().is_none() {
-            // If the peer is unreachable, the inlet reports it lost. If it has exited, the roster fails the operations.
+            // The inlet reports an unreachable peer as lost. If the peer has exited, the engine fails the operations.
             return Err(PostError::Again);
         }
         let mut out = connection.out();
@@ -93,9 +93,9 @@ impl NioEndpoint {
 /// Consecutive frames of [`post_more`](Endpoint::post_more), between which the rank does not poll.
 #[derive(Debug)]
 struct Burst {
-    /// The number of this rank's polls when the last frame was posted.
+    /// The number of polls of the inlet when `post_more` was last called.
     polls: u32,
-    /// When a frame was last posted that began the burst or found the send buffer empty.
+    /// The time of the last frame that began a burst or found the send buffer empty.
     last: Instant,
 }
 
@@ -141,7 +141,7 @@ fn send_long(
     out.write(connection, &[front, packed], true)
 }
 
-/// Returns the front of a frame, the pieces of its body, and their number, if they fit into one call.
+/// Returns the front of a frame and the pieces of its body, and the number of these parts, if they fit into one call.
 fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], usize)> {
     let mut parts = [&[][..]; PARTS];
     let mut used = 0;

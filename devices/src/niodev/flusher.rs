@@ -2,7 +2,7 @@
 //!
 //! It sleeps unless frames are waiting, and wakes to write at most once per [`MAX_COALESCE_DELAY`]. It watches a
 //! connection until its frames are written. If the socket has no space for them, the thread retries every
-//! [`RETRY_INTERVAL`], or sooner if other frames are coalesced. A rank that makes progress also writes them.
+//! [`RETRY_INTERVAL`], or sooner when it writes other frames. A rank that makes progress also writes waiting frames.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};

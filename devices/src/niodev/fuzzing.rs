@@ -27,8 +27,8 @@ impl FuzzConnection {
         Ok(FuzzConnection { reader: Reader::new(Arc::new(connection)), recv_buffer: RecvBuffer::new() })
     }
 
-    /// Reads once or twice and passes the frames to `sink`. Returns 0 if nothing has arrived, otherwise at least 1; or
-    /// `Err` if the connection has ended, with true if that was orderly.
+    /// Reads once or twice and passes the frames to `sink`. Returns 0 if nothing has arrived, otherwise at least 1. If
+    /// the connection has ended, returns `Err`, with true if the end was orderly.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
         self.reader.read(&mut self.recv_buffer, sink).map_err(|end| end == CloseReason::Goodbye)
     }

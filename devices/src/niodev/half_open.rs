@@ -22,7 +22,7 @@ pub(super) struct HalfOpen {
     pub(super) handshake: Handshake,
     hello: Vec<u8>,
     pub(super) role: Role,
-    /// The number of the poll and the time at which it was first added to the table.
+    /// The number of polls and the time when the connection was first added to the table.
     pub(super) seen: Option<(u64, Instant)>,
 }
 
@@ -41,7 +41,7 @@ impl HalfOpen {
         Some(HalfOpen { stream, handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
-    /// Starts to connect. If the socket is connected already, this also sends the hello, so that the peer does not
+    /// Starts to connect. If the socket is connected at once, this also sends the hello, so that the peer does not
     /// treat the connection as a stranger's while this rank computes.
     pub(super) fn connect(
         id: &Arc<Identity>,
@@ -88,7 +88,7 @@ impl HalfOpen {
         matches!(self.role, Role::Accepts) && self.handshake.claimed_rank().is_none()
     }
 
-    /// Performs one step of the handshake; `at` is the index in its poller token.
+    /// Performs one step of the handshake; `at` is the index in the connection's poller token.
     pub(super) fn advance(&mut self, poller: &Poller, at: usize) -> Result<HandshakeStatus, ConnectFailure> {
         if let Role::Connects(_, hello_sent @ false) = &mut self.role {
             *hello_sent = send_hello(&self.stream, &self.hello)?;

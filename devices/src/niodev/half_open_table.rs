@@ -1,7 +1,7 @@
 //! The table of half-open connections, and the rule by which strangers are evicted.
 //!
 //! A *stranger* is an accepted connection that has not sent a valid hello. All strangers share [`STRANGERS`] entries.
-//! When these are used, a new stranger replaces the oldest. A connection with a valid hello has the entry of the rank
+//! When all are used, a new stranger replaces the oldest. A connection with a valid hello has the entry of the rank
 //! that it claims, without a time limit. So strangers cannot displace ranks, even ranks that poll rarely.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(super) const STRANGERS: usize = 64;
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(2);
 const STRANGER_POLLS: u64 = 64;
 
-/// Half-open connections. The index of each is its poller token.
+/// Half-open connections. Each one's index is in its poller token.
 #[derive(Debug)]
 pub(super) struct HalfOpenTable {
     entries: Vec<Option<HalfOpen>>,
@@ -29,7 +29,7 @@ impl HalfOpenTable {
         HalfOpenTable { entries: Vec::new(), count: 0, strangers: 0, max_strangers: STRANGERS, polls: 0 }
     }
 
-    pub(super) fn free(&self) -> usize {
+    pub(super) fn free_index(&self) -> usize {
         self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len())
     }
 

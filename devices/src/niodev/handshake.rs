@@ -35,13 +35,13 @@ pub(super) struct Identity {
 /// The reason why the other side was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// It does not follow this protocol, or uses another version.
+    /// The other side does not follow this protocol, or uses another version.
     Noise,
-    /// It belongs to another job.
+    /// The other side belongs to another job.
     Job,
-    /// It claims this rank or a rank that does not exist, or its hello is for another rank.
+    /// The hello claims this rank or a rank that does not exist, or is for another rank.
     Rank,
-    /// It does not have the key.
+    /// The other side does not have the key.
     Key,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Handshake {
     pair: (u32, u32),
     nonces: (Nonce, Nonce),
     buffer: [u8; CHALLENGE],
-    have: usize,
+    filled: usize,
 }
 
 impl Handshake {
@@ -115,7 +115,7 @@ impl Handshake {
     }
 
     fn new(id: Arc<Identity>, awaits: Await, pair: (u32, u32), nonces: (Nonce, Nonce)) -> Self {
-        Handshake { id, awaits, pair, nonces, buffer: [0; CHALLENGE], have: 0 }
+        Handshake { id, awaits, pair, nonces, buffer: [0; CHALLENGE], filled: 0 }
     }
 
     /// Returns the connecting rank.
@@ -128,7 +128,7 @@ impl Handshake {
         (self.awaits == Await::Proof).then_some(self.pair.0)
     }
 
-    /// Returns whether this side connects and has checked the proof of the other side, so that the verdict comes next.
+    /// Returns whether this side connects and has accepted the proof of the other side, so that it awaits the verdict.
     pub(super) fn awaits_verdict(&self) -> bool {
         self.awaits == Await::Verdict
     }
@@ -141,21 +141,21 @@ impl Handshake {
             Await::Proof => MAC,
             Await::Verdict => 1,
         };
-        &mut self.buffer[self.have..end]
+        &mut self.buffer[self.filled..end]
     }
 
     /// Processes `count` bytes that were written to the [`room`](Self::room).
     pub(super) fn received(&mut self, count: usize) -> Result<HandshakeAction, Refusal> {
         let whole = count >= self.room().len();
-        self.have += count;
-        let said = &self.buffer[..self.have];
+        self.filled += count;
+        let said = &self.buffer[..self.filled];
         match self.awaits {
             Await::Hello if !matches_mark(said, &HELLO_MARK) => return Err(Refusal::Noise),
             Await::Challenge if !matches_mark(said, &CHALLENGE_MARK) => return Err(Refusal::Noise),
             _ if !whole => return Ok(HandshakeAction::ReadMore),
             _ => (),
         }
-        self.have = 0;
+        self.filled = 0;
         match self.awaits {
             Await::Hello => self.on_hello(),
             Await::Challenge => self.on_challenge(),

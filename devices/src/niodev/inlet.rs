@@ -12,11 +12,11 @@ use crate::device::{Inlet, PeerId, Sink};
 use crate::sys::{Errno, OwnedFd};
 
 /// Up to this number of connections, each is read without a preceding `epoll_wait`: a read that finds nothing costs
-/// about as much.
+/// about as much as that call.
 const DIRECT_READ_MAX: usize = 2;
 
-/// With one to [`DIRECT_READ_MAX`] connections and no handshake with a rank in progress, `epoll_wait` is called once in
-/// this number of passes. It then only serves new connections and endpoints that wait for socket space.
+/// With one to [`DIRECT_READ_MAX`] connections, and unless the connection manager is busy, `epoll_wait` is called once
+/// in this number of passes. It then only serves new connections and endpoints that wait for socket space.
 const PASSES_PER_EPOLL: u32 = 16;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl NioInlet {
         self.readers.iter().flatten().map(|reader| reader.partial_capacity()).sum()
     }
 
-    /// Polls the sockets and handles the events; reads from connections if `read`. Returns 0 only if nothing arrived,
+    /// Polls the sockets and handles the events; reads from connections if `read`. Returns 0 only if nothing was read,
     /// no connection was established or lost, and the poller has no more events.
     fn poll_sockets(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut events = std::mem::take(&mut self.events);
@@ -131,7 +131,7 @@ impl NioInlet {
 unsafe impl Inlet for NioInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         if self.shared.has_started() {
-            self.conn_manager.collect();
+            self.conn_manager.collect_started();
         }
         let polls = self.shared.note_poll();
         let few = self.established <= DIRECT_READ_MAX;

@@ -5,7 +5,7 @@
 //! # What is protected, and what is not
 //! * A process without the job's key cannot become a peer: before the first frame of each connection, both ends prove
 //!   that they have the key. Unknown connections use a bounded number of descriptors.
-//! * The inlet checks each frame header before it uses it. An invalid one ends only the connection to its sender.
+//! * The inlet checks each frame header before it uses it. An invalid header ends only the connection to its sender.
 //! * Frames carry no proof of their own and are not encrypted. An attacker on the path between two hosts can read them,
 //!   and can take over an established connection even without the key. On the loopback of one host only privileged
 //!   processes have this access.
@@ -79,7 +79,7 @@ pub const NIO_EAGER_LIMIT: Number = Number {
     help: "bytes up to which niodev sends eagerly; longer messages use rendezvous",
 };
 
-/// The longest fragment of a rendezvous message on niodev, in bytes. A value below [`NIO_EAGER_LIMIT`] counts as that.
+/// The longest fragment of a rendezvous message on niodev in bytes. The larger of this and [`NIO_EAGER_LIMIT`] applies.
 pub const NIO_MAX_SEND_SIZE: Number = Number {
     name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,
@@ -170,14 +170,14 @@ struct NioShared {
 type Started = Result<HalfOpen, (Connector, ConnectFailure)>;
 
 impl NioShared {
-    /// Returns the connection to a peer, which the first call creates.
+    /// Returns the connection to a peer. The first call creates it.
     fn connection(&self, peer: u32) -> Arc<TcpConnection> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = || Arc::new(TcpConnection::new(PeerId(peer), Arc::clone(&self.poller)));
         Arc::clone(connections.entry(peer).or_insert_with(connection))
     }
 
-    /// Returns the number of this rank's polls. It orders no other memory access.
+    /// Returns the number of polls of the inlet. The load orders no other memory access.
     #[inline]
     fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)
@@ -211,7 +211,7 @@ struct NioDevice {
     caps: Caps,
 }
 
-// SAFETY: no key or export is possible, and an endpoint accesses a body only within `post` and `post_more`.
+// SAFETY: the device packs no keys and exports nothing. An endpoint accesses a body only within `post` or `post_more`.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for NioDevice {
     fn name(&self) -> &'static str {

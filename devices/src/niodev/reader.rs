@@ -29,7 +29,7 @@ pub(super) struct Reader {
     /// The beginning of a frame, up to the end of its head or of a short body, whose rest has not arrived.
     partial: Vec<u8>,
     body: Option<BodyProgress>,
-    /// Whether the next body is probably long, as the last one was: see [`HEAD_READ`].
+    /// Whether the next body is probably long, because the last one was: see [`HEAD_READ`].
     long: bool,
     saw_goodbye: bool,
 }
@@ -67,8 +67,8 @@ impl Reader {
         self.partial.capacity()
     }
 
-    /// Reads once, or twice if a long body begins, and delivers the frames. Returns 0 if nothing has arrived, otherwise
-    /// at least 1 and at least the number of frames.
+    /// Reads once, or twice if the first read ends within a long body, and delivers the frames. Returns 0 if nothing
+    /// has arrived, otherwise at least 1 and at least the number of frames.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -149,8 +149,8 @@ impl Reader {
     fn failed(&self, error: Errno) -> Result<(), CloseReason> {
         match error {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
-            // If data reaches a peer that has closed after its goodbye, its kernel resets the connection. That is an
-            // orderly end, too.
+            // If data reaches a peer that has closed after its goodbye, the peer's kernel resets the connection. That
+            // is an orderly end, too.
             Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
             error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
         }

@@ -1,6 +1,6 @@
 //! The receive buffer, shared by all connections of an inlet.
 
-/// The length of the buffer in bytes, and so of the longest read that does not go directly to its destination.
+/// The length of the buffer in bytes. It limits every read that does not go directly to the destination of a body.
 pub(super) const RECV_BUFFER: usize = 32 << 10;
 
 /// The bytes of one read, until they are parsed. The reader of the connection keeps the beginning of a frame whose rest

@@ -22,7 +22,7 @@ pub(super) struct SendBuffer {
     written: usize,
     /// Whether the socket did not take all bytes of the last write.
     is_blocked: bool,
-    /// Whether the connection was given to the flusher, which has not flushed it since.
+    /// Whether the connection was passed to the flusher, which has not flushed it since.
     pub(super) in_flusher: bool,
 }
 
@@ -56,7 +56,7 @@ impl SendBuffer {
         }
     }
 
-    /// Writes the buffered bytes and then `parts` in one call, and buffers what the socket does not take.
+    /// Writes the buffered bytes and then `parts` in one call, and buffers the bytes that the socket does not take.
     ///
     /// # Errors
     /// `Again` if the connection is not established; or, without `buffer_all`, if the socket takes none of `parts`.
@@ -120,7 +120,7 @@ impl SendBuffer {
         self.is_blocked = false;
     }
 
-    /// Records that the socket has taken only `sent` more of the buffered bytes.
+    /// Records that the socket has no more space, after it has taken `sent` more of the buffered bytes.
     #[cold]
     fn on_partial_write(&mut self, connection: &TcpConnection, sent: usize) {
         self.written += sent;

@@ -1,13 +1,13 @@
-//! Copies out of a fragment that also give its cache lines back to the sender quickly.
+//! Copies out of a fragment, after which the sender can write the fragment's cache lines quickly again.
 //!
-//! A line that the receiver has only read is in both caches. Before the sender writes it again, the receiver's copy must
-//! be invalidated, one slow request a line. A line that the receiver has written is in its cache alone, and comes to
-//! the sender as for any read, many lines at once. So the receiver stores one byte in each line that it has read. The
-//! lines are in its cache at that time, and a fragment belongs to the receiver until it has returned it.
+//! A line that the receiver has only read is in both caches. Before the sender writes it again, the receiver's copy
+//! must be invalidated: one slow request per line. A line that the receiver has written is only in the receiver's
+//! cache, and the sender fetches many such lines at once. So the receiver stores one byte in each line that it has
+//! read. At that time the lines are in its cache, and the fragment still belongs to the receiver.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes of a cache line, or fewer than that.
+/// Distance in bytes between two stores: at most the length of a cache line.
 const LINE: usize = 64;
 
 /// Number of lines that one round of the loop copies.
@@ -19,7 +19,7 @@ const UNROLLED: usize = 4;
 /// `len` bytes at `from` may be read and written, and at `to` written. They do not overlap, and nobody else uses them.
 #[inline]
 pub(super) unsafe fn copy_and_claim(from: *mut u8, to: *mut u8, len: usize) {
-    if !pays() {
+    if !is_worthwhile() {
         // SAFETY: the caller's promise.
         return unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
@@ -44,7 +44,7 @@ pub(super) unsafe fn copy_and_claim(from: *mut u8, to: *mut u8, len: usize) {
 /// `len` bytes at `from` may be read and written, and nobody else uses them.
 #[inline]
 pub(super) unsafe fn claim(from: *mut u8, len: usize) {
-    if !pays() {
+    if !is_worthwhile() {
         return;
     }
     for at in (0..len).step_by(LINE) {
@@ -99,7 +99,7 @@ unsafe fn copy_lines(from: *mut u8, to: *mut u8, len: usize) {
 /// Stores the byte at `at` again.
 ///
 /// # Safety
-/// It may be read and written, and nobody else uses it.
+/// The byte may be read and written, and nobody else uses it.
 #[inline(always)]
 unsafe fn store_back(at: *mut u8) {
     // Volatile, because the compiler would remove a store of the same value.
@@ -109,19 +109,19 @@ unsafe fn store_back(at: *mut u8) {
     unsafe { at.write_volatile(byte) };
 }
 
-/// Returns whether claimed lines make the sender faster on this processor. They do on all that were measured, except on
-/// AMD's family 26 (Zen 5): there the sender's `memcpy` uses `rep movsb`, which does not wait for the lines.
+/// Returns whether claimed lines make the sender faster on this processor. They do on all measured processors, except
+/// on AMD's family 26 (Zen 5): there the sender's `memcpy` uses `rep movsb`, which does not wait for the lines.
 #[inline]
-fn pays() -> bool {
+fn is_worthwhile() -> bool {
     const UNKNOWN: u8 = 2;
-    static PAYS: AtomicU8 = AtomicU8::new(UNKNOWN);
-    match PAYS.load(Ordering::Relaxed) {
+    static IS_WORTHWHILE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match IS_WORTHWHILE.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let pays = !is_zen5();
-            PAYS.store(u8::from(pays), Ordering::Relaxed);
-            pays
+            let answer = !is_zen5();
+            IS_WORTHWHILE.store(u8::from(answer), Ordering::Relaxed);
+            answer
         }
-        pays => pays == 1,
+        answer => answer == 1,
     }
 }
 

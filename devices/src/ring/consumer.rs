@@ -65,7 +65,7 @@ struct SplitFrame {
     len: usize,
 }
 
-/// A frame whose body is still being written to a fragment, and how much of it was taken.
+/// A frame whose body is still being written to a fragment, and the number of bytes that were taken.
 #[derive(Debug)]
 struct StreamedFrame {
     index: u32,
@@ -75,7 +75,7 @@ struct StreamedFrame {
     to: Option<BodyPtr>,
 }
 
-/// A pointer to the place of a body, valid until the body has landed; see [`Landing::Into`].
+/// The address to which a body is copied, valid until the body has landed or its sender is lost; see [`Landing::Into`].
 #[derive(Debug)]
 struct BodyPtr(*mut u8);
 
@@ -100,8 +100,8 @@ impl Consumer {
         Consumer { ring, reading }
     }
 
-    /// Reads the next cell, and passes to `handler` a frame that it completes, or a part of a streamed body. Returns
-    /// whether there was a cell.
+    /// Reads the next cell, and passes to `handler` the frame that the cell completes, or a part of a streamed body.
+    /// Returns whether there was a cell.
     #[inline]
     pub(crate) fn receive(&mut self, handler: &mut impl FrameHandler) -> Result<bool, Malformed> {
         let Consumer { ring, reading } = self;
@@ -124,8 +124,8 @@ impl Consumer {
         self.reading.streamed.is_some()
     }
 
-    /// Checks that the words that the sender reads still hold the values written here. The sender cannot distinguish a
-    /// count that was set back from one that did not grow.
+    /// Checks that the words that the sender reads still have the values that this side wrote. The sender cannot
+    /// distinguish a count that was set back from one that did not grow.
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         let Consumer { ring, reading } = self;
         let words = [
@@ -151,7 +151,7 @@ impl Consumer {
 }
 
 impl ReadState {
-    /// Returns `Ok(false)` if the cell is still of the previous round. Any other sequence number is an error.
+    /// Returns `Ok(false)` if the cell still has the sequence number of the previous round; any other is an error.
     #[inline]
     fn check_empty(&self, ring: &Ring, header: CellHeader) -> Result<bool, Malformed> {
         let next = self.position + 1;
@@ -261,7 +261,7 @@ impl ReadState {
                     word(1).ok_or_else(wrong_lengths)?,
                     word(2).ok_or_else(wrong_lengths)?,
                 );
-                // Check that a fragment can hold the body before the handler learns of it.
+                // Check that a fragment has room for the body before `handler.begin` is called.
                 // SAFETY: no byte is read.
                 unsafe { self.fragments.received(index, 0) }?;
                 if len as usize > self.fragments.fragment_size() || written == 0 || written >= len {

@@ -9,16 +9,16 @@ use super::{ExitCheck, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
 use crate::device::{Body, Endpoint, PostError};
 
-/// Longest body, in bytes, that is split over a few cells if it would have to wait for a fragment to come back.
+/// Longest body, in bytes, that is split over a few cells if its frame would otherwise wait for a fragment.
 const MAX_SPLIT: usize = 4 * INLINE;
 
 /// Bytes of a streamed body that are announced at a time. The sender announces them and then writes the next ones, so
 /// both ranks copy at the same time, and the receiver reads from the sender's cache.
 const STREAM_CHUNK: usize = 8 << 10;
 
-/// Most bytes of short pieces that are assembled on the stack first. The receiver was the last to read the fragment, so
-/// its lines come from the receiver's cache. Stores of consecutive whole lines wait for them together; many short
-/// stores, of which some touch two lines, do not.
+/// Most bytes of short pieces that are assembled on the stack first. The receiver was the last to use the fragment, so
+/// the fragment's lines come from the receiver's cache. Stores of consecutive whole lines wait for them together; many
+/// short stores, of which some touch two lines, do not.
 const STACK_PACK: usize = STREAM_CHUNK;
 
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl<B: PeerNotifier> RingEndpoint<B> {
         Ok(is_full)
     }
 
-    /// Announces a frame before all of it is written. Returns `false`, and sends nothing, if the body cannot be packed
-    /// in ranges, if it gets no fragment, or if there are too few cells to announce every chunk.
+    /// Announces a frame before all of it is written. Returns `false`, and sends nothing, if the body is a chain or
+    /// gets no fragment, or if there are too few cells to announce every chunk.
     fn post_streamed(&mut self, head: &[u8], body: &Body<'_>) -> Result<bool, Malformed> {
         let len = body.len();
         let chunks = len.div_ceil(STREAM_CHUNK);

@@ -8,8 +8,8 @@
 //! * the last eighth of the fragments goes only to peers that hold none;
 //! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`endpoint`). This is
 //!   slower, but depends on no other peer;
-//! * if a peer holds fragments and gets no other, its frame waits for one of them, unless a few cells are enough for
-//!   the frame.
+//! * if a peer holds fragments and gets no other, its frame waits for one of them, unless the frame fits in a few
+//!   cells.
 //!
 //! # How fragments come back
 //! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring.
@@ -28,8 +28,8 @@ use super::{Malformed, Owner};
 use crate::biased::{Bias, Mutex};
 use crate::sync::atomic::Ordering;
 
-/// Bytes of the fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
-/// cache. At least two fragments, and at most half of the sender's.
+/// Bytes of the fragments that a peer uses in rotation while it returns them in time: few enough to stay in the
+/// sender's cache. The rotation has at least two fragments, but never more than half of the sender's.
 const ROTATION: usize = 256 << 10;
 
 /// One fragment in `RESERVE` goes only to peers that hold none.
@@ -102,14 +102,14 @@ impl FragmentMemory {
         self.base.as_ptr().wrapping_add(index as usize * self.size)
     }
 
-    /// Returns the first `len` bytes of a fragment that a receiver was sent.
+    /// Returns the first `len` bytes of a fragment that was sent to the caller.
     ///
     /// # Errors
     /// The index or the length is out of range.
     ///
     /// # Safety
-    /// The fragment was sent to the caller, which returns it only after the last use of the bytes, and uses them here
-    /// only. The sender has filled `len` bytes.
+    /// The fragment was sent to the caller, which returns it only after the last use of the bytes, and has no other
+    /// reference to them. The sender has filled `len` bytes.
     #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
     #[inline]
     pub(super) unsafe fn received(&self, index: u32, len: u32) -> Result<&mut [u8], Malformed> {
@@ -134,7 +134,7 @@ impl ExitCheck {
         ExitCheck(Box::new(has_exited))
     }
 
-    /// Never true, for a peer that is a thread of this process.
+    /// A check that is never true, for a peer that is a thread of this process.
     pub(crate) fn never() -> Self {
         ExitCheck::new(|| false)
     }
@@ -269,7 +269,7 @@ impl FragmentPool {
         unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size - at)) }
     }
 
-    /// Stops reading the counts of a peer that has died or left. Its fragments come back as soon as it cannot read them
+    /// Stops reading the count of a peer that has died or left. Its fragments are reclaimed once it cannot read them
     /// any more.
     pub(crate) fn release_peer(&self, peer: PeerSlot) {
         let mut state = self.state.lock();
@@ -358,7 +358,7 @@ impl PeerFragments {
         self.outstanding.pop_front()
     }
 
-    /// Moves to `free` the fragments that the peer has returned, or all of them if it does not read any more.
+    /// Moves to `free` the fragments that the peer has returned, or all of its fragments if it does not read any more.
     fn reclaim(&mut self, free: &mut Vec<u32>) {
         if self.outstanding.is_empty() {
             return;

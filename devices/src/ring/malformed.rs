@@ -17,13 +17,13 @@ pub(crate) enum Malformed {
     LengthsForKind { kind: u8, head: u8, length: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
-    /// A body is longer than a fragment, a split body is empty, or `written` is not a part of a streamed body.
+    /// A body is longer than a fragment, a split body is empty, or `written` is 0 or at least `len`.
     BodySize { len: u32, written: Option<u32>, fragment: usize },
-    /// The cell does not continue the begun body, or no body was begun, or `StreamData` has 0 or too many bytes.
+    /// The cell does not continue the body in transfer, no body is in transfer, or `StreamData` has 0 or too many bytes.
     Order { kind: u8, missing: usize },
     /// The count of cells consumed or of fragments returned is out of range.
     Count { what: &'static str, found: u64, least: u64, most: u64 },
-    /// A word that only this side writes does not hold the value that it wrote.
+    /// A word that only this side writes does not have the value that this side wrote.
     Overwritten { what: &'static str, found: u64, written: u64 },
 }
 

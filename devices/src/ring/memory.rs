@@ -28,7 +28,7 @@ pub(super) enum CellKind {
     /// The head of a frame whose body is still being written to a fragment. The fragment's index, the length of the
     /// body, and the number of bytes already written, u32 each, follow the head.
     StreamHead = 4,
-    /// The number of further bytes of that body that have been written, u32.
+    /// The number of further bytes of a streamed body that have been written, u32.
     StreamData = 5,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct CellHeader {
     /// Bytes after the head.
     pub(super) length: u8,
     /// A checksum of the fields above except `seq`, of the head, and of the numbers that the receiver acts on. It
-    /// detects most frames that a memory error elsewhere in the job has changed.
+    /// detects most changes of these bytes by a memory error elsewhere in the job.
     pub(super) check: u16,
 }
 
@@ -60,7 +60,7 @@ const FACTORS: [u64; INLINE / 8] = [
 ];
 
 impl CellHeader {
-    /// `rest` holds the bytes after the head if they are not a body, and is otherwise empty.
+    /// Makes the header of a cell. `rest` is the numbers after the head, or empty if a body follows the head.
     #[inline]
     pub(super) fn new(seq: u32, kind: CellKind, head: &[u8], length: usize, rest: &[u8]) -> Self {
         let (kind, start, length) = (kind as u8, head.len() as u8, length as u8);
@@ -95,9 +95,9 @@ impl CellHeader {
     }
 }
 
-/// Returns the sum of the products of each whole word and its factor, and of a product of the bytes that remain. Most
-/// changes of a word change the upper 16 bits of its product, which are the checksum. The products are independent of
-/// each other, so a long head takes hardly longer than a short one.
+/// Returns the sum of the product of each whole word and its factor, and of a hash of the remaining bytes. Most changes
+/// of a word change the upper 16 bits of the sum, which are the checksum. The products are independent of each other,
+/// so a long head takes hardly more time than a short one.
 #[inline]
 fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -118,8 +118,8 @@ pub(super) struct CacheLine {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<CacheLine>() == 64);
 
-/// Number of lines before the cells. The receiver often writes the first two; both sides write the next two, but
-/// rarely. So no two lines that are fetched together are often written by different sides.
+/// Number of lines before the cells. The receiver often writes the first two; the next two are rarely written. So the
+/// two sides never both write often to adjacent lines, which processors fetch together.
 const WORD_LINES: usize = 4;
 const CONSUMED: usize = 0;
 const RETURNED: usize = 1;
@@ -214,22 +214,22 @@ impl Ring {
         &self.line(RETURNED).word
     }
 
-    /// Not 0 while the sender waits for cells or fragments.
+    /// Not 0 from the sender's request for a wake-up until the receiver has seen it.
     #[inline]
     pub(super) fn sender_waiting(&self) -> &AtomicU64 {
         &self.line(SENDER_WAITING).word
     }
 
     /// Requests a wake-up when the receiver returns cells or fragments. The receiver is certain to see the request only
-    /// if it returns them after a heavy fence that follows. So a rank executes such a fence before it sleeps, and then
-    /// checks for room once more.
+    /// if the sender then executes a heavy fence, and the receiver returns them after that fence. So a rank executes
+    /// the fence before it sleeps, and then checks for room once more.
     #[cold]
     pub(super) fn request_wakeup(&self) {
         // SYNC ring-sender-waiting (the fences order it)
         self.sender_waiting().store(1, Ordering::Relaxed);
     }
 
-    /// Not 0 once the receiver reads neither cells nor fragments any more.
+    /// Not 0 once the receiver has stopped reading cells and fragments.
     #[inline]
     pub(super) fn receiver_closed(&self) -> &AtomicU64 {
         &self.line(RECEIVER_CLOSED).word

@@ -14,7 +14,7 @@
 //! The sender fills a cell and then stores the header word, whose `seq` is its position + 1 (release). A message of up
 //! to 56 bytes, head included, thus costs one cache line. A value that a correct peer never writes ends the connection
 //! to that peer, with a reason ([`Malformed`]). `README.md` in this folder describes the other words of a ring, and how
-//! each side waits for the other without a lost wake-up.
+//! each side waits for the other without losing a wake-up.
 
 #[allow(unsafe_code, reason = "raw pointers into fragments")]
 mod claim;

@@ -1,7 +1,7 @@
 //! Models of a ring and its fragments: two or three threads, with at most `LOOM_MAX_PREEMPTIONS` preemptions.
 //!
 //! loom tracks accesses to the bytes of a ring's cells, but not to fragments, whose memory is raw. So models with
-//! fragments access one loom `UnsafeCell` for each.
+//! fragments access one loom `UnsafeCell` for each fragment.
 
 use loom::sync::Arc as Shared;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -100,7 +100,7 @@ impl SendingRank {
         Shared::new(SendingRank { pool: FragmentPool::new(memory, &Bias::new()), watched })
     }
 
-    /// The two sides of a ring to a peer.
+    /// Makes the two sides of a ring to a peer.
     fn peer(&self) -> (Producer, PeerSlot, Consumer) {
         let ring = Arc::new(Ring::new(4));
         let slot = self.pool.open(Arc::clone(&ring), ExitCheck::never());
@@ -178,7 +178,7 @@ fn a_fragment_has_one_owner() {
     });
 }
 
-/// A peer exits while it reads. Its fragment goes to another peer only after it stops reading, even if reported dead.
+/// A peer exits while it reads, reported dead or not. Another peer gets the fragment only after that exit.
 fn peer_exits(is_released: bool) {
     loom::model(move || {
         let rank = SendingRank::new(1);

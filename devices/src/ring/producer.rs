@@ -9,8 +9,8 @@ use crate::copy;
 use crate::prefetch;
 use crate::sync::atomic::Ordering;
 
-/// How many cells ahead a cell's line is prefetched. Without the prefetch, a locked instruction after a send waits
-/// until the line has come from the receiver's core.
+/// How many cells ahead of the next cell to write a line is prefetched. Without the prefetch, a locked instruction
+/// after a send waits until the line has come from the receiver's core.
 const WRITE_AHEAD: u64 = 4;
 
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends a head and a body that follow each other in one cell, so `head.len() + len ≤ INLINE`. The callers of all
-    /// `send_` methods have checked that there are free cells.
+    /// Sends a head and its body in one cell, so `head.len() + len ≤ INLINE`. The callers of all `send_` methods have
+    /// checked that there are free cells.
     #[inline]
     pub(crate) fn send_inline(&mut self, head: &[u8], len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
         self.publish(head, CellKind::Inline, len, &[], fill);
@@ -97,7 +97,7 @@ impl Producer {
         self.send_numbers(head, CellKind::SplitHead, [len]);
     }
 
-    /// Sends the next bytes of a body that is split over cells; returns how many.
+    /// Sends the next bytes of a body that is split over cells; returns their number.
     pub(crate) fn send_split_data(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
         let piece = &rest[..rest.len().min(INLINE)];
         self.publish(&[], CellKind::SplitData, piece.len(), &[], |room| {
@@ -115,8 +115,8 @@ impl Producer {
         });
     }
 
-    /// Checks that the sequence numbers of all cells are still those that were written. A receiver would treat a cell
-    /// with a smaller number as not written yet.
+    /// Checks that the sequence numbers of all cells are still those that were written. A receiver treats a cell
+    /// with the number of the previous round as not written yet.
     ///
     /// # Errors
     /// The first sequence number that was overwritten.

@@ -13,7 +13,7 @@ pub(crate) struct RingReceiver<B> {
     consumer: Consumer,
     /// Wakes the sender when it waits for room.
     notifier: B,
-    /// Whether the ring is not read any more, because of an invalid value or the death of the sender.
+    /// Whether the ring is not read any more, because of an invalid value or the sender's death within a body.
     is_closed: bool,
 }
 
@@ -22,7 +22,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
         RingReceiver { from, consumer, notifier, is_closed: false }
     }
 
-    /// Hands the frames of the ring to a sink; returns the number of cells read.
+    /// Passes the frames of the ring to a sink; returns the number of cells read.
     #[inline]
     pub(crate) fn drain(&mut self, sink: &mut dyn Sink) -> usize {
         let RingReceiver { from, consumer, notifier, is_closed } = self;
@@ -43,7 +43,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
         cells
     }
 
-    /// Reports the peer as lost if a word was overwritten that the sender reads.
+    /// Reports the peer as lost if a word that the sender reads was overwritten.
     pub(crate) fn verify(&mut self, sink: &mut dyn Sink) {
         if !self.is_closed
             && let Err(why) = self.consumer.verify()

@@ -230,7 +230,7 @@ fn fragments_come_back_when_the_peer_cannot_read_any_more() {
     assert_eq!(
         fragments_for_another_after(false, peer_gone),
         1,
-        "a peer that was falsely reported dead may still read"
+        "a peer that was falsely reported dead might still read"
     );
 }
 
@@ -284,8 +284,8 @@ fn released_peer_that_lives_on_returns_no_fragment_of_another_peer() {
     assert_eq!(receive_all(&mut consumer, 0), 7);
 }
 
-/// Sends one inline frame and one in a fragment, calls `change` to overwrite cell `at`, and returns what the receiver
-/// finds in that cell.
+/// Sends one inline frame and one in a fragment, calls `change` to overwrite cell `at`, and returns the result of
+/// receiving that cell.
 fn receive_overwritten(at: u64, change: impl FnOnce(&CacheLine)) -> Result<bool, Malformed> {
     let pool = pool(8);
     let (mut endpoint, mut consumer, ring) = peer(&pool);
@@ -352,8 +352,8 @@ fn malformed_cell_is_an_error() {
     );
 }
 
-/// Flips every bit that the receiver acts on: the header except for the sequence number, the head, and the numbers of
-/// the fragment.
+/// Flips, one at a time, the bits that the receiver acts on: the header except for the sequence number, the head, and
+/// the numbers of the fragment.
 #[test]
 fn a_changed_bit_of_a_cell_is_an_error() {
     let check = |at, change: &dyn Fn(&CacheLine)| {
@@ -570,8 +570,8 @@ fn abort_body_reports_a_peer_that_died_within_a_body() {
     assert!(drain(&mut receiver).is_empty(), "nothing is read any more");
 }
 
-/// Streamed bodies that name no existing fragment, are longer than a fragment, begin with no bytes or all of them, or
-/// continue with no bytes, too many, or another cell; and a continuation without a beginning.
+/// Streamed bodies that name a fragment out of range, are longer than a fragment, begin with no bytes or all of them,
+/// or continue with no bytes, too many bytes or another cell; and a continuation without a beginning.
 #[test]
 fn malformed_streamed_body_is_an_error() {
     let error_of = |write: &dyn Fn(&mut Producer)| {

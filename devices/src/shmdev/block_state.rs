@@ -1,8 +1,8 @@
 //! The state word of an exported block.
 //!
-//! It holds the number of an export and a state; README.md in this folder has the table of states. The owner revokes a
-//! block, and the receiver acquires it, by a compare and exchange. So one of the two fails, and an owner that revokes a
-//! block knows whether its receiver reads it.
+//! It contains the number of an export and a state; README.md in this folder has the table of states. The owner revokes
+//! a block, and the receiver acquires it, by a compare-and-exchange from the same value. So one of the two fails, and
+//! an owner that revokes a block knows whether the receiver reads it.
 
 use super::slot_ids::ID_END;
 use crate::sync::atomic::{AtomicU64, Ordering};

@@ -7,8 +7,8 @@
 //! * [`ASLEEP`]: the sender clears the bit and then wakes the rank. A sender that finds the bit cleared does not wake
 //!   it. So other ranks send at most one datagram for each sleep that the rank begins.
 //! * [`USES_BITMAP`]: the receiver has many rings, and normally polls only those whose bits are set. The sender sets
-//!   its bit in the *ready bits* before it checks whether the receiver sleeps. The receiver takes all bits at once, and
-//!   then sees the frames that were written before a bit was set.
+//!   its bit in the *ready bits* before it checks whether the receiver sleeps. The receiver takes the bits of 64
+//!   ranks at once, and then sees the frames that were written before a bit was set.
 //!
 //! In any state, the ready bits also announce rare events: a new ring, and a requested card that has been published.
 //!
@@ -188,7 +188,7 @@ impl ControlBlock {
         self.state().load(Ordering::Relaxed) & ASLEEP != 0 && self.claim_wakeup()
     }
 
-    /// Clears `ASLEEP`, and returns whether this call has cleared it: then the caller must wake the owner.
+    /// Clears `ASLEEP`. Returns whether it was set; then the caller must wake the owner.
     fn claim_wakeup(&self) -> bool {
         self.state().fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0
     }
@@ -225,7 +225,7 @@ impl ControlBlock {
         unsafe { self.ready.as_ref() }.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes the ready bits of the ranks from `64 × word` on.
+    /// Takes the ready bits of the 64 ranks from `64 × word` on.
     #[inline]
     pub(super) fn take_ready(&self, word: usize) -> u64 {
         // SAFETY: invariant 1.

@@ -40,12 +40,12 @@ pub(super) struct ExportedBlock {
     keep: Option<KeepAlive>,
     /// The receiver, set when the block is revoked.
     receiver: OnceLock<u32>,
-    /// Blocks that had been returned when this one was exported. Dropping them may run code of their users, so it
-    /// happens with this record and not under the locks of the exporting thread.
+    /// Blocks that had been returned when this one was exported. Their drop may run code of their users, so they are
+    /// dropped with this record, and not under the locks that the exporting thread holds.
     _returned: Vec<OrphanedBlock>,
 }
 
-/// A block that its receiver has not returned, although its operation has ended.
+/// A block whose operation has ended, but whose receiver has not returned it.
 #[derive(Debug)]
 struct OrphanedBlock {
     exports: Arc<BlockExports>,
@@ -123,7 +123,7 @@ impl BlockExports {
         self.try_revoke(number) || receiver.is_some_and(is_gone)
     }
 
-    /// Lets every rank of this process drop those orphaned blocks of this rank that were returned.
+    /// Lets every rank of this process remove this rank's returned blocks from [`ORPHANS`].
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
@@ -300,7 +300,7 @@ mod tests {
         exported.record::<ExportedBlock>().unwrap().revoke(Some(0));
         drop(exported);
         assert_eq!(holders(&block), 1);
-        // Another block uses the same word now, and the drop of the view does not change it.
+        // The next export uses the same state word, which the drop of the old view does not change.
         let other = exports.export(&block.memory, &block.keep).unwrap();
         drop(view);
         assert!(peer_blocks.view(&key(&other, 0, 100), 100).is_ok());

@@ -28,7 +28,7 @@ impl BlockKey {
         RemoteKey::new(&bytes)
     }
 
-    /// Returns `None` if the key does not name an exported block.
+    /// Returns `None` if the key is malformed.
     fn unpack(key: &RemoteKey) -> Option<Self> {
         let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
@@ -40,13 +40,13 @@ impl BlockKey {
 #[derive(Debug)]
 pub(super) struct PeerBlocks {
     pub(super) segment: Arc<Segment>,
-    /// The rank that exports them.
+    /// The rank that exports the blocks.
     pub(super) index: u32,
-    /// The rank that reads them.
+    /// The rank that reads the blocks.
     pub(super) reader: Arc<LocalRank>,
 }
 
-/// A viewed block; it is returned when this is dropped.
+/// A guard whose drop returns a viewed block to its owner.
 #[derive(Debug)]
 struct BlockGuard {
     segment: Arc<Segment>,
@@ -65,7 +65,7 @@ impl Drop for BlockGuard {
 }
 
 impl PeerBlocks {
-    /// Acquires the block of a key, and views its first `len` bytes.
+    /// Acquires the block of a key, and views `len` bytes from the key's offset on.
     pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let garbage = || PostError::Broken(format!("it sent an invalid block key: {key:?}"));
         let BlockKey { number, offset } = BlockKey::unpack(key).ok_or_else(garbage)?;
@@ -79,8 +79,8 @@ impl PeerBlocks {
         }
         let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.reader));
         let guard = BlockGuard { segment, _holder: holder, index: self.index, number };
-        // SAFETY: the owner has written the bytes, and does not change them while the state word says that the block is
-        // in use.
+        // SAFETY: the owner has written the bytes, and does not change them while the state word says `VIEWED`: until
+        // the guard is dropped.
         Ok(unsafe { View::new(base, len, guard) })
     }
 }

@@ -9,7 +9,7 @@ use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
 use crate::ring::{CELLS_PER_POLL, Consumer, RingReceiver};
 
-/// The largest number of rings of which each is polled; above it, senders set ready bits.
+/// The largest number of rings that are all polled. With more rings, senders set ready bits.
 const MAX_POLLED: usize = 8;
 
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(super) struct ShmInlet {
 #[derive(Clone, Copy, Debug)]
 enum Sender {
     Unknown,
-    /// Index of its ring in `rings`.
+    /// The index of the sender's ring in `rings`.
     Known(usize),
-    /// It has written an invalid ring location.
+    /// The sender has written an invalid ring location.
     Lost,
 }
 
@@ -68,7 +68,7 @@ impl ShmInlet {
             Sender::Unknown => {}
         }
         let ShmContext { segment, ranks, local_rank } = &self.context;
-        // No rank has a ring to itself. If a word says so, it was overwritten.
+        // No rank has a ring to itself, so a ready bit of this rank itself was set by an overwrite.
         let Some(peer) = ranks.rank(from).filter(|_| from != local_rank.index).map(PeerId) else {
             return false;
         };
@@ -132,7 +132,7 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. No operation is ever in progress.
+// SAFETY: a ring writes only where the sink says (`ring::consumer`). No operation is ever in progress.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

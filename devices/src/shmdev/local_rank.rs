@@ -15,7 +15,7 @@ pub(super) struct LocalRank {
     pub(super) index: u32,
     pub(super) control_block: ControlBlock,
     wakeup: Wakeup,
-    /// Whether the rank has announced a sleep, and has not disarmed it since.
+    /// Whether the rank has announced a sleep by `arm`, and has not called `disarm` since.
     is_armed: AtomicBool,
     card_requests: Mutex<Vec<(u32, ControlBlock, CardCallback)>>,
     /// The length of `card_requests`.
@@ -57,7 +57,7 @@ impl LocalRank {
         self.wakeup.descriptor()
     }
 
-    /// Ends the sleep that `arm` has announced, if there is one.
+    /// Cancels the announcement of [`arm`](Self::arm), if there is one.
     #[inline]
     pub(super) fn disarm(&self) {
         if self.is_armed.load(Ordering::Relaxed) {

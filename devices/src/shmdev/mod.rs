@@ -1,7 +1,7 @@
 //! `shmdev`: processes of one host, through one segment of shared memory.
 //!
-//! A short message is one cache line in the ring of the pair, and longer messages go through fragments, with two copies.
-//! Blocks of a pool can be read in place. `README.md` in this folder explains these ways, and how two ranks connect.
+//! A short message is one cache line in the ring of the pair; longer ones go through fragments, with two copies. Blocks
+//! of a pool can be read in place. `README.md` in this folder explains these paths, and how two ranks connect.
 //!
 //! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere by its world rank.
 
@@ -67,7 +67,7 @@ pub const SHM_RING_KIB: Number = Number {
     name: "SHM_RING_KIB",
     default: 0,
     range: (0, 1 << 20),
-    help: "KiB per rank for the rings to its peers; short rings always fit; 0: enough for long ones; read by mpjrun",
+    help: "KiB per rank for the rings to its peers; short rings always fit; 0: a default that depends on the ranks; read by mpjrun",
 };
 
 /// The address space of a shmdev rank for the blocks of its pool, in MiB.
@@ -157,13 +157,13 @@ struct ShmDevice {
 }
 
 impl ShmDevice {
-    /// Returns the card, which is the same for all ranks with this host and segment.
-    fn card(&self) -> [u8; 12] {
+    /// Returns the bytes of the address, which is the same for all ranks of this host and segment.
+    fn address_bytes(&self) -> [u8; 12] {
         let ShmContext { segment, ranks, .. } = &self.context;
-        let mut card = [0; 12];
-        card[..4].copy_from_slice(&ranks.host().0.to_le_bytes());
-        card[4..].copy_from_slice(&segment.id().to_le_bytes());
-        card
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&ranks.host().0.to_le_bytes());
+        bytes[4..].copy_from_slice(&segment.id().to_le_bytes());
+        bytes
     }
 }
 
@@ -173,8 +173,8 @@ impl Drop for ShmDevice {
     }
 }
 
-// SAFETY: `PeerBlocks` acquires a block before it is read. A viewed block is kept until
-// the receiver returns it or its process has exited.
+// SAFETY: `PeerBlocks` acquires a block before it is read. A viewed block is kept until the receiver returns it or its
+// process has exited.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -185,11 +185,11 @@ unsafe impl Device for ShmDevice {
     }
 
     fn address(&self) -> Address {
-        Address(self.card().to_vec())
+        Address(self.address_bytes().to_vec())
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        (peer.0 == self.card()).then_some(Affinity(50))
+        (peer.0 == self.address_bytes()).then_some(Affinity(50))
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
@@ -206,8 +206,8 @@ unsafe impl Device for ShmDevice {
             .ok_or_else(|| refuse(format!("already connected to {peer:?}")))?;
         let notifier = self.context.notifier(to);
         notifier.announce_ring();
-        let of_peer = Arc::clone(segment);
-        let exit = ExitCheck::new(move || of_peer.has_exited(to));
+        let exit_segment = Arc::clone(segment);
+        let exit = ExitCheck::new(move || exit_segment.has_exited(to));
         let ring = RingEndpoint::new(ring, Arc::clone(&self.fragments), notifier, exit);
         let peer_blocks =
             PeerBlocks { segment: Arc::clone(segment), index: to, reader: Arc::clone(local_rank) };

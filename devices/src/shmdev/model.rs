@@ -191,8 +191,8 @@ struct Block {
     memory: loom::cell::UnsafeCell<u64>,
 }
 
-/// A receiver views a block. The owner revokes it meanwhile, and writes to it as soon as it may. loom reports a read of
-/// the bytes written then.
+/// A receiver views a block. The owner revokes it meanwhile, and writes to it as soon as it may. loom reports a read
+/// that is concurrent with the write.
 #[test]
 fn block_is_written_only_when_nobody_uses_it() {
     loom::model(|| {

@@ -77,10 +77,9 @@ impl Drop for PoolStorage {
     }
 }
 
-// SAFETY: 1: the segment is mapped, sealed against truncation, and held; the range is inside. 2: pools begin on pages
-// of the segment, which begins on a page (the one after the header page), and ranges are whole pages. 3: no field
-// changes. 4: ranges are removed from the free list, and return to it with the value; other processes read only the
-// blocks that are exported to them, and only for as long as they are exported.
+// SAFETY: 1: the segment is mapped, sealed against truncation, and kept alive; the range is inside. 2: pools begin on
+// pages of the segment, which begins after the header page, and ranges are whole pages. 3: no field changes. 4: ranges
+// leave the free list, and return to it with the value; other processes read a block only while it is exported.
 unsafe impl Storage for PoolStorage {
     fn base(&self) -> NonNull<u8> {
         self.space.segment.address(&self.range)

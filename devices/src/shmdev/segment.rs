@@ -1,8 +1,8 @@
-//! The segment of one job on one host: control blocks, ring locations, and each rank's part for rings and fragments.
+//! The segment of one job on one host: control blocks, ring locations, and each rank's rings, fragments and pool.
 //!
 //! A rank is identified here by its index among the ranks of the host. `README.md` in this folder shows the layout,
-//! from which all offsets follow except those of rings. The sender of a ring stores its location in one word. The
-//! receiver reads that word once and checks that the ring is among the lines of that sender.
+//! from which all offsets follow except those of rings. The sender of a ring stores the ring's location in one word.
+//! The receiver reads that word, and checks that the ring is among the lines of that sender.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use crate::sys::{BorrowedFd, OwnedFd, SegmentView, SharedStorage, Wakeup};
 pub enum SegmentError {
     /// The storage could not be made or attached.
     Storage(StorageError),
-    /// The layout is invalid, or the memory was made for another job.
+    /// The layout is invalid, or has another version or number of ranks.
     Layout {
         /// The property that is wrong.
         why: &'static str,
@@ -180,7 +180,7 @@ impl Segment {
 
     pub(super) fn control_block(self: &Arc<Self>, index: u32) -> ControlBlock {
         self.assert_index(index);
-        // SAFETY: invariants 1 and 2: a control block is there, and it holds the segment.
+        // SAFETY: invariants 1 and 2: a control block is there, and the owner keeps the segment alive.
         unsafe {
             ControlBlock::at(
                 self.at(self.layout.control_block(index)),
@@ -230,7 +230,7 @@ impl Segment {
         self.write_card(index, card);
     }
 
-    /// Restores the words by which other ranks find a rank of this process, where they were overwritten.
+    /// Restores the wake-up name and the card of a rank of this process, in case they were overwritten.
     pub(super) fn republish(self: &Arc<Self>, local_rank: &LocalRank) {
         local_rank.republish();
         let index = local_rank.index;
@@ -335,7 +335,7 @@ impl Segment {
     /// Checks that the location of the ring from one rank to another is still the one that was written.
     ///
     /// # Errors
-    /// It was overwritten: the receiver may have missed the ring, or may read other memory in its place.
+    /// The location was overwritten: the receiver might have missed the ring, or might read other memory in its place.
     pub(super) fn verify_location(&self, from: u32, to: u32, location: RingLocation) -> Result<(), String> {
         let (found, written) = (self.location(from, to).load(Ordering::Relaxed), location.word());
         if found == written {
@@ -354,8 +354,8 @@ impl Segment {
     /// # Safety
     /// The range is in one rank's pool, and nobody uses it.
     pub(super) unsafe fn release_blocks(&self, range: &Range<usize>) {
-        // SAFETY: the caller's promise. Memory that the system does not release is used again, or goes with the
-        // segment.
+        // SAFETY: the caller's promise. If the system does not release the memory, it is reused or freed with
+        // the segment.
         let _ = unsafe { self.memory.decommit(range.start, range.len()) };
     }
 

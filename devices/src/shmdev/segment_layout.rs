@@ -18,7 +18,7 @@ pub(super) const PAGE: usize = 4096;
 /// Cells of the shortest and of the longest ring.
 pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
 
-/// Bytes of the fragments of all ranks by default, unless each rank has the least or the most that one rank may have.
+/// Maximum bytes of the fragments of all ranks by default, unless [`FRAGMENT_BYTES_PER_RANK`] requires more.
 const TOTAL_FRAGMENT_BYTES: u32 = 32 << 20;
 const FRAGMENT_BYTES_PER_RANK: RangeInclusive<u32> = 128 << 10..=4 << 20;
 
@@ -53,9 +53,9 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    /// Returns the layout for `ranks` ranks of one host. If there are many, each has fewer and shorter fragments and
-    /// fewer lines for long rings, unless these sizes are set. There are always lines for a shortest ring to every other rank: a
-    /// rank without a ring to a peer could not reply to it, and the peer would wait for ever.
+    /// Returns the layout for `ranks` ranks of one host. With many ranks, fragments are shorter. Unless these sizes are
+    /// set, each rank then also has fewer fragments, fewer lines for long rings and a smaller pool. The lines always
+    /// suffice for a shortest ring to every other rank; without a ring, a rank could not reply to a peer that waits.
     pub(super) fn new(ranks: u32, config: &Config) -> Self {
         let sizes = FragmentSizes::divide(TOTAL_FRAGMENT_BYTES, ranks, FRAGMENT_BYTES_PER_RANK);
         let fragments = match config.number(&SHM_FRAGMENTS) as u32 {
@@ -124,7 +124,7 @@ impl SegmentLayout {
         self.control_block(self.ranks) + to as usize * row + from as usize * 4
     }
 
-    /// Returns the range of a rank's part, in whole pages. The rank itself is the first to write there.
+    /// Returns the range of a rank's rings and fragments, in whole pages. The rank itself is the first to write there.
     pub(super) fn rank_area(&self, index: u32) -> Range<usize> {
         let part = (self.lines as usize * LINE).next_multiple_of(PAGE) + self.fragment_bytes();
         let start = self.ring_word(0, self.ranks).next_multiple_of(PAGE) + index as usize * part;
@@ -144,7 +144,7 @@ impl SegmentLayout {
         FragmentMemory::bytes(self.fragments, self.fragment).next_multiple_of(PAGE)
     }
 
-    /// Returns the number of bytes that are reserved once all ranks have opened the device.
+    /// Returns the number of bytes that are reserved once all ranks have opened the device, without pools.
     pub(super) fn reserved(&self) -> usize {
         self.rank_area(self.ranks).start
     }
@@ -173,7 +173,7 @@ impl RingLocation {
         self.line << 4 | self.cells.trailing_zeros()
     }
 
-    /// Unpacks the word of a sender that has `room` lines. Returns `None` for a ring that a sender cannot have.
+    /// Unpacks the word of a sender that has `room` lines. Returns `None` if such a sender cannot have the ring.
     pub(super) fn from_word(word: u32, room: u32) -> Option<Self> {
         let location = RingLocation { line: word >> 4, cells: 1 << (word & 15) };
         let fits = CELLS.contains(&location.cells) && location.line + lines(location.cells) <= room;

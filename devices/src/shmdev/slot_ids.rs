@@ -43,7 +43,7 @@ impl SlotIds {
     }
 }
 
-/// Returns the value of the counter after `counter`, which is never 0.
+/// Returns the counter's value after `counter`. It is never 0.
 fn following(counter: u64) -> u64 {
     let most = (ID_END >> SLOT_BITS) - 1;
     counter % most + 1

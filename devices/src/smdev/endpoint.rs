@@ -13,7 +13,7 @@ pub(super) struct SmEndpoint {
     pub(super) hub: Arc<Hub>,
 }
 
-/// The remote key of exposed memory: the number of the entry, and the offset in it where the key begins.
+/// The remote key of exposed memory: the number of the entry, and the offset in the entry of the key's first byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExposedKey {
     pub(super) number: u64,
@@ -29,7 +29,7 @@ impl ExposedKey {
         RemoteKey::new(&bytes)
     }
 
-    /// Returns the number in a key, and the offset in that entry of byte `at` of the key's range.
+    /// Returns the number of the key's entry, and the offset in that entry of the key's byte `at`.
     fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
         let read = || {
             let (number, first) = key.as_bytes().split_first_chunk::<8>()?;

@@ -1,4 +1,4 @@
-//! Memory that a rank exposes to a peer, to be copied and, if there is a `keep`, to be viewed.
+//! Memory that a rank exposes to a peer, which copies it or, if it is exported, views it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -72,7 +72,7 @@ impl SmExposedTable {
     ///
     /// # Safety
     /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned, or [`quiesce`](Self::quiesce)
-    /// has returned `Done` or called `then`. If there is a `keep`, they stay so for as long as a copy of it exists.
+    /// has returned `Done` or called `then`. With a `keep`, they also stay so as long as a clone of it exists.
     pub(super) unsafe fn expose(&self, memory: MemoryDesc, keep: Option<KeepAlive>) -> u64 {
         let mut table = lock(&self.table);
         table.last += 1;
@@ -104,14 +104,14 @@ impl SmExposedTable {
         Ok(unsafe { View::new(base, len, keep) })
     }
 
-    /// Returns whether an entry has been viewed or completely copied: its receiver has the message.
+    /// Returns whether an entry has been viewed or completely copied, so that its receiver has the message.
     pub(super) fn is_received(&self, number: u64) -> bool {
         let is_copied = |entry: &Exposed| entry.copied > 0 && entry.copied >= entry.memory.bytes();
         let is_received = |entry: &Exposed| entry.is_viewed || is_copied(entry);
         lock(&self.table).entries.get(&number).is_some_and(is_received)
     }
 
-    /// Removes an entry from the table; waits for its readers.
+    /// Waits for the readers of an entry, and removes it from the table.
     pub(super) fn revoke(&self, number: u64) {
         let mut table = lock(&self.table);
         while let Some(entry) = table.entries.get_mut(&number) {
@@ -126,7 +126,7 @@ impl SmExposedTable {
         }
     }
 
-    /// Revokes an entry. If it has readers, the last of them calls `then` when its copy has ended.
+    /// Revokes an entry. If the entry has readers, the last one calls `then` when its copy has ended.
     pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> QuiesceStatus {
         match lock(&self.table).entries.get_mut(&number) {
             Some(entry) => {
@@ -162,7 +162,7 @@ impl SmExposedTable {
     }
 
     /// Ends a read that has copied `len` bytes; returns whether the entry is still valid. If it was revoked meanwhile,
-    /// its owner may have reported that the message was not received.
+    /// its owner might already have reported that the message was not received.
     fn remove_reader(&self, number: u64, len: usize) -> bool {
         let mut table = lock(&self.table);
         let Some(entry) = table.entries.get_mut(&number) else { return false };

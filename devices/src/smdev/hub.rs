@@ -18,7 +18,7 @@ pub struct Hub {
     exposed: SmExposedTable,
 }
 
-/// The rings and notifications that other ranks deliver to one rank.
+/// The rings and reports that other ranks deliver to one rank.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
@@ -68,13 +68,13 @@ impl Hub {
         Ok(Arc::clone(mailbox))
     }
 
-    /// Delivers to `to` the receiving side of a ring. If `to` has closed its mailbox, the side is dropped.
+    /// Delivers to `to` the receiving side of a ring. If `to` has closed its mailbox, drops the receiving side.
     pub(super) fn deliver(&self, to: PeerId, ring: RingReceiver<SmNotifier>) -> Result<(), String> {
         self.mailbox(to.0)?.deliver(|queue| queue.rings.push(ring));
         Ok(())
     }
 
-    /// Returns the doorbell of a rank; `None` if the rank has not opened the device, and so cannot sleep in it.
+    /// Returns the doorbell of a rank; `None` if the rank has not opened the device, and so cannot be asleep.
     pub(super) fn bell(&self, rank: PeerId) -> Option<Arc<Doorbell>> {
         self.mailboxes.get(&rank.0)?.bell.get().cloned()
     }

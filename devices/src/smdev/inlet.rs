@@ -37,7 +37,7 @@ impl Drop for SmInlet {
     }
 }
 
-// SAFETY: a ring writes only where the sink says (`ring::consumer`). Only quiesces are in progress; each comes once.
+// SAFETY: a ring writes only where the sink says (`ring::consumer`). Only quiesces complete later, each of them once.
 unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

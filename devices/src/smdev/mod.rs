@@ -1,8 +1,8 @@
 //! `smdev`: ranks that are threads of one process.
 //!
-//! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver, and longer messages go
-//! through fragments, with two copies. If both ends choose [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the bytes
-//! once, from the sender's buffer to its own, between any two layouts ([`get`](crate::device::Endpoint::get)).
+//! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver; longer ones go through
+//! fragments, with two copies. If both ends choose [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the
+//! bytes once, from the sender's buffer to its own, for any two layouts ([`get`](crate::device::Endpoint::get)).
 
 mod endpoint;
 mod exposed;
@@ -43,7 +43,7 @@ const TOTAL_RING_BYTES: usize = 16 << 20;
 
 const CELL_BYTES: usize = 64;
 
-/// Bytes of the fragments of all ranks by default, unless each rank has the least or the most that one rank may have.
+/// Maximum bytes of the fragments of all ranks by default, unless [`FRAGMENT_BYTES_PER_RANK`] requires more.
 const TOTAL_FRAGMENT_BYTES: u32 = 16 << 20;
 const FRAGMENT_BYTES_PER_RANK: RangeInclusive<u32> = 64 << 10..=2 << 20;
 
@@ -154,7 +154,7 @@ unsafe impl Device for SmDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
-        // Items in a mailbox of the hub must not keep the hub alive.
+        // The receiver goes into a mailbox of the hub, and must not keep the hub alive.
         let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
         let bell = SmNotifier::new(move || hub.upgrade()?.bell(from));
         let ring = Arc::new(Ring::new(cells(self.hub.ranks())));
@@ -162,8 +162,8 @@ unsafe impl Device for SmDevice {
         let receiver = RingReceiver::new(from, consumer, bell);
         self.hub.deliver(peer, receiver).map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
-        let to_find = Arc::clone(&hub);
-        let bell = SmNotifier::new(move || to_find.bell(peer));
+        let bell_hub = Arc::clone(&hub);
+        let bell = SmNotifier::new(move || bell_hub.bell(peer));
         let ring = RingEndpoint::new(ring, Arc::clone(&self.fragments), bell, ExitCheck::never());
         Ok(Box::new(SmEndpoint { ring, hub }))
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use crate::doorbell::Doorbell;
 use crate::ring::PeerNotifier;
 
-/// The doorbell of another rank, which might not have opened the device yet. Each notification looks it up until it
-/// exists; before that, the rank does not sleep and needs no wake-up.
+/// The doorbell of another rank, which might not have opened the device yet. Each notification looks the doorbell up
+/// until it is registered; before that, the rank does not sleep and needs no wake-up.
 pub(super) struct SmNotifier {
     known: Option<Arc<Doorbell>>,
     find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,

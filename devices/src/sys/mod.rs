@@ -3,7 +3,7 @@
 //! Each platform has a folder, such as `linux` and `fallback`, which provides these items:
 //! * `Errno`: the error numbers that devices distinguish, which convert to `io::Error`; `NOT_SUPPORTED`: the number of
 //!   the error for an unsupported operation;
-//! * `EventFd`: a counter of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
+//! * `EventFd`: an event of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
 //!   readable or until a timeout, `clear` makes it unreadable. A signal before the wait ends the wait;
 //! * `Wakeup`: a socket with a number as its `name`; any process that knows the name can make it readable. `send` makes
 //!   the socket of a name readable, `clear` consumes the signals to the own socket. Sending to a name that does not

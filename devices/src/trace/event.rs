@@ -115,11 +115,11 @@ impl std::fmt::Display for Micros {
 }
 
 /// Writes the name and the position of a rank as two lines of an array, each with a comma at the end.
-pub(super) fn name_rank(rank: u32, about: &str, out: &mut String) {
+pub(super) fn name_rank(rank: u32, suffix: &str, out: &mut String) {
     put(
         out,
         format_args!(
-            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}{about}\"}}}},\n"
+            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}{suffix}\"}}}},\n"
         ),
     );
     put(

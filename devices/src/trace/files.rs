@@ -94,7 +94,7 @@ impl TraceFiles {
             .truncate(false)
             .open(&path)
             .map_err(|e| refuse(&e))?;
-        file.try_lock().map_err(|e| refuse(&why_not_ours(e)))?;
+        file.try_lock().map_err(|e| refuse(&lock_error_text(e)))?;
         // A file that cannot be truncated, such as a pipe, has no old contents.
         let _ = file.set_len(0);
         for rank in 0..size {
@@ -150,7 +150,7 @@ impl TraceFiles {
     }
 }
 
-fn why_not_ours(error: TryLockError) -> String {
+fn lock_error_text(error: TryLockError) -> String {
     match error {
         TryLockError::WouldBlock => "another job is traced there".into(),
         TryLockError::Error(error) => format!("cannot tell whether another job is traced there: {error}"),
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn lock_error_is_not_reported_as_another_job() {
-        let why = why_not_ours(TryLockError::Error(ErrorKind::Unsupported.into()));
+        let why = lock_error_text(TryLockError::Error(ErrorKind::Unsupported.into()));
         assert_eq!(why, "cannot tell whether another job is traced there: unsupported");
-        assert_eq!(why_not_ours(TryLockError::WouldBlock), "another job is traced there");
+        assert_eq!(lock_error_text(TryLockError::WouldBlock), "another job is traced there");
     }
 }

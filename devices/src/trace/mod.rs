@@ -7,13 +7,13 @@
 //!                                                                       per event      that hosts all ranks
 //! ```
 //! * A rank is a process of the trace, and its threads are threads of that process. A period of a thread is a slice,
-//!   and slices of a thread nest. A message is a flow from the slice in which the sender posted its first frame to the
-//!   device to the slice in which it had arrived: an eager message with its frame, a rendezvous message with the last
-//!   byte of its body.
+//!   and slices of a thread nest. A message is a flow from the slice in which the sender posts its first frame to the
+//!   slice in which its arrival is complete: with the frame of an eager message, or with the last byte of a rendezvous
+//!   body.
 //! * A flow is identified by sender, receiver and the number of the message between these two. Both sides count the
 //!   messages. Because frames of a sender keep their order, the number need not be sent.
 //! * Times are those of the host's monotonic clock, which all processes of a host share. Hosts have different clocks.
-//! * The buffer is written when it is full, and at the end. A separate thread also writes it periodically, because a
+//! * The buffer is written when it is full, and at the end. A separate thread also writes it twice a second, because a
 //!   rank that computes or waits might record nothing for a long time. So a rank that is killed usually loses little of
 //!   its trace.
 //!
@@ -84,7 +84,7 @@ pub(crate) fn thread_number() -> u32 {
 /// The recorder of one rank.
 pub struct Trace {
     rank: u32,
-    /// It has an ordinary lock, because the thread that writes it periodically must not revoke the engine's bias.
+    /// The lock is an ordinary one, because the thread that writes the buffer must not revoke the engine's bias.
     buffer: Arc<Mutex<TraceBuffer>>,
 }
 
@@ -263,7 +263,7 @@ impl Trace {
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::monotonic_ns();
         let mut buffer = self.buffer();
-        // Another thread may have recorded them since this one has read the clock.
+        // Another thread might have recorded the counters after this thread has read the clock.
         let is_due = now.saturating_sub(buffer.counters_recorded) >= COUNTER_INTERVAL_NS;
         if is_due {
             buffer.counters_recorded = now;
@@ -295,12 +295,12 @@ impl Trace {
 
     /// Counts a message to `to`. Calls are in the order in which the first frames are posted to the device.
     pub(crate) fn count_sent(&self, to: u32) -> Flow {
-        Flow { from: self.rank, to, order: next(&mut self.buffer().sent, to) }
+        Flow { from: self.rank, to, order: increment(&mut self.buffer().sent, to) }
     }
 
     /// Counts a message from `from`. Calls are in the order in which the first frames arrive.
     pub(crate) fn count_arrived(&self, from: u32) -> Flow {
-        Flow { from, to: self.rank, order: next(&mut self.buffer().arrived, from) }
+        Flow { from, to: self.rank, order: increment(&mut self.buffer().arrived, from) }
     }
 
     /// Remembers a message of which only the RTS has arrived.
@@ -308,7 +308,7 @@ impl Trace {
         self.buffer().rendezvous.insert((flow.from, context, op), flow.order);
     }
 
-    /// Returns a message of [`expect_body`](Self::expect_body) whose body has arrived or will not arrive, once.
+    /// Removes and returns a message of [`expect_body`](Self::expect_body) whose body has arrived or will not arrive.
     pub(crate) fn take_expected_body(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
         let order = self.buffer().rendezvous.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
@@ -415,7 +415,7 @@ fn flush_periodically(buffer: &Weak<Mutex<TraceBuffer>>, rank: u32) {
     }
 }
 
-fn next(counts: &mut HashMap<u32, u64>, peer: u32) -> u64 {
+fn increment(counts: &mut HashMap<u32, u64>, peer: u32) -> u64 {
     let count = counts.entry(peer).or_default();
     *count += 1;
     *count

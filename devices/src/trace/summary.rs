@@ -33,7 +33,7 @@ impl Rank {
 }
 
 impl Summary {
-    /// Adds a line of a part. Lines without a rank and a time are ignored.
+    /// Adds a line of a part. Lines that lack a rank or a time are ignored.
     pub(super) fn add(&mut self, line: &[u8]) {
         let Ok(line) = std::str::from_utf8(line) else { return };
         let number = |key| field(line, key).and_then(|number| number.parse::<f64>().ok());

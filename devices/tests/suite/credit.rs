@@ -8,7 +8,7 @@ const SENDERS: u32 = 10;
 /// The number of messages in a burst: more than the largest credit allows.
 const MESSAGES: usize = 100;
 const LEN: usize = 4000;
-/// The largest credit of a peer in bytes; the initial credit is 64 KiB.
+/// The largest credit of a peer in bytes; the initial credit is 128 KiB.
 const GROWN: u64 = 320 << 10;
 /// The part of the credit that might not have been granted again yet.
 const ON_ITS_WAY: u64 = 48 << 10;
@@ -29,7 +29,7 @@ fn burst(m: &Member) -> u64 {
     (MESSAGES * LEN) as u64 - (rendezvous_bytes(m) - before)
 }
 
-/// The senders are busy one after another. The budget is enough for the grown credit of two of them.
+/// The senders are busy one after another. The budget suffices for the grown credit of only two of them.
 fn credit_of_each_sender_grows(m: &Member) {
     if m.rank > 0 {
         m.recv::<u8>(0, 0, 1);

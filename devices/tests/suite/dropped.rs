@@ -1,4 +1,4 @@
-//! Drops: of an engine without `close`, for example because its rank panics, and of what keeps a message alive.
+//! Drops of an engine without `close`, as after a panic of its rank, and of a value that keeps a message alive.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard, Coalesce::Allowed).unwrap();
     receiver.progress();
     drop(sender);
-    assert_eq!(Arc::strong_count(&in_use), 1, "the engine was dropped, its source was not");
+    assert_eq!(Arc::strong_count(&in_use), 1, "the dropped engine still keeps the source");
     let mpj_devices::Started::Pending(completion) = started else { panic!("a rendezvous message") };
     assert!(completion.outcome().is_some_and(Result::is_err), "the send has ended");
     memory.fill(0xff);

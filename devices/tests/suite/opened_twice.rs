@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mpj_devices::config::Config;
 use mpj_devices::{Doorbell, HostId, Hosts, Hub, Registry, Segment, ShmDriver, Site, SmDriver};
 
-fn opens(ranks: [(Registry, Site); 3]) -> Vec<Result<(), String>> {
+fn open_all(ranks: [(Registry, Site); 3]) -> Vec<Result<(), String>> {
     let mut opened_all = Vec::new();
     let mut open = |(registry, site): (Registry, Site)| {
         registry
@@ -30,7 +30,7 @@ fn smdev_is_opened_once() {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         (Registry::empty().with(SmDriver::new(Arc::clone(&hub))), site)
     };
-    assert_opened_once("smdev", &opens([0, 0, 1].map(rank)));
+    assert_opened_once("smdev", &open_all([0, 0, 1].map(rank)));
 }
 
 #[test]
@@ -47,5 +47,5 @@ fn shmdev_is_opened_once() {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         (Registry::empty().with(ShmDriver::new(view, here.clone())), site)
     };
-    assert_opened_once("shmdev", &opens([0, 0, 1].map(rank)));
+    assert_opened_once("shmdev", &open_all([0, 0, 1].map(rank)));
 }

@@ -54,7 +54,7 @@ unsafe impl Inlet for CountingDevice {
 }
 
 /// Opens a rank with these devices. Its waits spin for the maximum time before they yield.
-fn rank(devices: &[&CountingDevice]) -> Arc<Engine> {
+fn open_rank(devices: &[&CountingDevice]) -> Arc<Engine> {
     let registry = devices.iter().fold(Registry::empty(), |registry, &device| registry.with(device.clone()));
     let mut config = Config::default();
     config.set(&SPIN_US, SPIN_US.range.1).unwrap();
@@ -74,7 +74,7 @@ fn poll(engine: &Engine, times: usize) {
 #[test]
 fn costly_devices_are_polled_less_often() {
     let (cheap, costly) = (CountingDevice::new("cheap", false), CountingDevice::new("costly", true));
-    let engine = rank(&[&cheap, &costly]);
+    let engine = open_rank(&[&cheap, &costly]);
     poll(&engine, 8000);
     assert_eq!(cheap.polls(), 8000);
     assert!((8000 / 128..8000 / 16).contains(&costly.polls()), "{} times", costly.polls());
@@ -83,14 +83,14 @@ fn costly_devices_are_polled_less_often() {
 #[test]
 fn costly_devices_alone_are_polled_every_time() {
     let costly = CountingDevice::new("costly", true);
-    poll(&rank(&[&costly]), 100);
+    poll(&open_rank(&[&costly]), 100);
     assert_eq!(costly.polls(), 100);
 }
 
 #[test]
 fn rare_progress_calls_poll_every_device() {
     let (cheap, costly) = (CountingDevice::new("cheap", false), CountingDevice::new("costly", true));
-    let engine = rank(&[&cheap, &costly]);
+    let engine = open_rank(&[&cheap, &costly]);
     for _ in 0..20 {
         std::thread::sleep(Duration::from_micros(100));
         engine.progress();

@@ -105,7 +105,7 @@ unsafe impl Sink for Bodies {
 }
 
 #[test]
-fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
+fn frames_to_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     let mut config = Config::default();
     config.set_text(&SHM_FRAGMENTS, "2").unwrap();
     let segment = Arc::new(Segment::create(3, &config).unwrap());

@@ -158,7 +158,7 @@ fn exit_fails_sends_to_an_unconnected_peer() {
                 let fault = send.wait(zero).unwrap_err();
                 assert!(is_expected(&fault), "{end:?} of {rank}: {fault}");
             }
-            // The cards of a rank that has exited arrive too late; those of rank 1 never arrive if rank 2 died.
+            // If rank 1 has exited, its cards arrive too late. If rank 2 has died, the cards of rank 1 never arrive.
             if rank == 1 {
                 job.cards.answer(1);
             }

@@ -25,14 +25,14 @@ pub(crate) struct Control {
     frames: FrameDecoder,
     received: VecDeque<ToLauncher>,
     /// Frames with unsent bytes.
-    send_queue: VecDeque<Frame>,
+    send_queue: VecDeque<QueueEntry>,
     backlog: usize,
     closed: bool,
 }
 
 /// One or more encoded messages, and a descriptor that is sent with the first byte.
 #[derive(Debug)]
-struct Frame {
+struct QueueEntry {
     bytes: Vec<u8>,
     sent: usize,
     fd: Option<Rc<OwnedFd>>,
@@ -109,7 +109,7 @@ impl Control {
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
         match encode_frame(message) {
             Ok(bytes) => self.send_frame(&bytes, fd),
-            // The message exceeds the limit, which should not happen. The process must not wait for it.
+            // The message exceeds the limit, which should not happen. The process gets no further messages.
             Err(_) => self.close(),
         }
     }
@@ -121,7 +121,7 @@ impl Control {
         self.backlog += frame.len();
         match self.send_queue.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
             Some(last) => last.bytes.extend_from_slice(frame),
-            None => self.send_queue.push_back(Frame { bytes: frame.to_vec(), sent: 0, fd }),
+            None => self.send_queue.push_back(QueueEntry { bytes: frame.to_vec(), sent: 0, fd }),
         }
     }
 
@@ -151,7 +151,7 @@ impl Control {
     }
 }
 
-fn transmit(socket: &UnixStream, frame: &Frame) -> Result<usize, Errno> {
+fn transmit(socket: &UnixStream, frame: &QueueEntry) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);

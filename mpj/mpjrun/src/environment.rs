@@ -52,7 +52,7 @@ impl Environment {
                 config.set_text(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
             }
         }
-        // Pass all variables at once, because `-x` can set the parameter file.
+        // Read all parameters again, now with the variables of `-x`: they can name the parameter file.
         let last = |name: &str| set.iter().rev().find(|(set, _)| set == name).map(|(_, value)| value.clone());
         let config = Config::from_vars(&parameters, |name| last(name).or_else(|| std::env::var_os(name)));
         Ok(Environment { config: config.map_err(|e| e.to_string())?, set })

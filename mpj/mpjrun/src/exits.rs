@@ -1,7 +1,7 @@
 //! Orderly exits, which are sent only to processes that request them.
 //!
-//! A reply is due [`DELAY`] after there is both a request and an exit that the process does not know. Most jobs that
-//! end normally are over by then. However many ranks leave, each process gets at most one reply per [`DELAY`].
+//! Replies are sent [`DELAY`] after a process has both an unanswered request and an exit that it does not know. Most
+//! jobs that end normally are over by then. Each process gets at most one reply per [`DELAY`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ mod tests {
         assert!(exits.take_due(now + DELAY, |_| Some(&WireExit::Left)).is_empty());
     }
 
-    /// All 64 ranks close, then all leave, one after another. Every process requests exits before each of them.
+    /// All 64 ranks close, then all leave, one after another. Every process requests exits before each exit.
     #[test]
     fn each_process_gets_one_reply_per_delay() {
         let mut exits = OrderlyExits::default();

@@ -10,8 +10,8 @@
 //! 3. Reports about ranks of other processes. A connection often breaks *because* a rank failed. So the messages and
 //!    the exit status of the reported process, which explain more, are read first.
 //!
-//! If a call of a rank fails because of another rank, the rank sends `FailedDueTo`, and might exit before that rank. If
-//! both fail, the failure of the other rank is the root cause (`verdict`). A failure later than the grace period after
+//! A rank whose call fails because of another rank sends `FailedDueTo`, and might exit before the other rank. If both
+//! fail, the failure of the other rank is the root cause (`verdict`). A failure later than the grace period after
 //! `FailedDueTo` is independent.
 //!
 //! A process that exited with code 0 and never joined has failed only if another process joins, because `mpjrun` also
@@ -32,7 +32,7 @@ use crate::verdict::{Failure, FailureKind};
 /// Failure reports that have not been processed, and the data that their processing needs.
 #[derive(Debug, Default)]
 pub(crate) struct FailureReports {
-    /// Reports of processes about their own ranks, and exits of processes.
+    /// Reports of processes about their own ranks, and exits and protocol violations of processes.
     own: VecDeque<FailureReport>,
     /// Reports about ranks of other processes: the lost rank and the cause.
     by_peers: VecDeque<(u32, String)>,
@@ -40,7 +40,7 @@ pub(crate) struct FailureReports {
     causes: HashMap<u32, (u32, Instant)>,
     /// Processes that exited with code 0 before any process joined.
     never_joined: Vec<usize>,
-    joined: bool,
+    any_joined: bool,
 }
 
 /// A report that ranks of a process have failed.
@@ -52,7 +52,7 @@ struct FailureReport {
 }
 
 impl FailureReports {
-    /// Queues a failure that a process reported about its own ranks, or that follows from its exit.
+    /// Queues a failure that a process reported about its own ranks, or that its exit or a protocol violation shows.
     pub(crate) fn queue_own_report(&mut self, process: usize, ranks: Range<u32>, kind: FailureKind) {
         self.own.push_back(FailureReport { process, ranks, kind });
     }
@@ -74,10 +74,10 @@ impl FailureReports {
 }
 
 impl Job<'_> {
-    /// Records that a process has joined. From now on, a process that exits without having joined has failed.
+    /// Records that a process has joined. Processes that have exited or will exit without joining count as failed now.
     pub(crate) fn on_join(&mut self, index: usize) {
         self.processes[index].joined = true;
-        self.reports.joined = true;
+        self.reports.any_joined = true;
         for absent in std::mem::take(&mut self.reports.never_joined) {
             let ranks = self.processes[absent].process.ranks.clone();
             self.reports.queue_own_report(absent, ranks, FailureKind::NeverJoined);
@@ -101,7 +101,7 @@ impl Job<'_> {
         let left = ranks.clone().all(|rank| self.kvs.exit_of(rank) == Some(&WireExit::Left));
         match (status, joined, left) {
             (ExitStatus::Code(0), true, true) => {}
-            (ExitStatus::Code(0), false, _) if self.reports.joined => {
+            (ExitStatus::Code(0), false, _) if self.reports.any_joined => {
                 self.reports.queue_own_report(index, ranks, FailureKind::NeverJoined)
             }
             (ExitStatus::Code(0), false, _) => self.reports.never_joined.push(index),
@@ -178,13 +178,13 @@ impl Job<'_> {
         matches!(self.phase, JobPhase::Terminating(_) | JobPhase::Killed) || self.stop_reason.is_some()
     }
 
-    /// Records a failure, unless `mpjrun` is ending the job. Each process has one failure: the one that explains most.
+    /// Records deaths and, unless `mpjrun` is ending the job, one failure per process: the one that explains most.
     fn record_failure(&mut self, report: FailureReport) {
         let FailureReport { process, ranks, kind } = report;
         let (text, abort) = (kind.text(), matches!(kind, FailureKind::Abort(..)));
         let is_terminating_job = self.is_terminating();
         let caused_by = self.reports.cause_of(ranks.clone(), self.spec.grace);
-        let known = self.processes[process].failure.and_then(|index| self.failures.get_mut(index));
+        let known = self.processes[process].failure_index.and_then(|index| self.failures.get_mut(index));
         // An exit code adds nothing to a failure that the process itself has reported.
         let is_exit_code = matches!(kind, FailureKind::Exited(ExitStatus::Code(_), _));
         let adds_nothing = is_exit_code
@@ -205,7 +205,7 @@ impl Job<'_> {
             Some(_) => {}
             None => {
                 let pid = self.processes[process].process.pid();
-                self.processes[process].failure = Some(self.failures.len());
+                self.processes[process].failure_index = Some(self.failures.len());
                 let at = Instant::now();
                 let failure = Failure { process, pid, ranks: ranks.clone(), kind, at, caused_by };
                 if self.spec.continue_on_failure && !failure.follows(&self.failures) {

@@ -46,7 +46,7 @@ const OUTPUT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JobPhase {
     Running,
-    /// The other ranks may report their errors until this time.
+    /// The other ranks can report their errors until this time.
     Grace(Instant),
     /// The processes got SIGTERM. They get SIGKILL at this time.
     Terminating(Instant),
@@ -59,7 +59,7 @@ pub(crate) struct JobProcess {
     pub(crate) control: Control,
     pub(crate) joined: bool,
     pub(crate) status: Option<ExitStatus>,
-    pub(crate) failure: Option<usize>,
+    pub(crate) failure_index: Option<usize>,
     /// Set if the process closed its control socket before its ranks left: when it will be killed, and why.
     pub(crate) closed: Option<(Instant, String)>,
     waits_for_writable: bool,
@@ -79,14 +79,14 @@ pub(crate) struct Job<'a> {
     pub(crate) reports: FailureReports,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: JobPhase,
-    /// Why the job ends, if no rank has failed.
+    /// Why the job ends, if the reason is not the failure of a rank.
     pub(crate) stop_reason: Option<LaunchError>,
     /// Each SIGINT and SIGTERM that was not a duplicate.
     interrupts: Vec<Signal>,
     /// Each SIGINT, SIGTERM and SIGHUP.
     received_signals: Vec<Signal>,
     /// The last SIGINT or SIGTERM that was not a duplicate, and when it came.
-    interrupted: Option<(Signal, Instant)>,
+    last_interrupt: Option<(Signal, Instant)>,
     interrupt_notice_at: Option<Instant>,
     timeout: Option<Instant>,
     /// The ranks that have failed, except those that `mpjrun` terminated.
@@ -127,7 +127,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
         stop_reason: None,
         interrupts: Vec::new(),
         received_signals: Vec::new(),
-        interrupted: None,
+        last_interrupt: None,
         interrupt_notice_at: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         failed: BTreeSet::new(),
@@ -182,17 +182,17 @@ impl Job<'_> {
                 control,
                 joined: false,
                 status: None,
-                failure: None,
+                failure_index: None,
                 closed: None,
                 waits_for_writable: false,
             });
-            self.add(index).map_err(|e| system(e.into()))?;
+            self.add_to_epoll(index).map_err(|e| system(e.into()))?;
             input.map_or(Ok(()), stdin::forward).map_err(system)?;
         }
         output.start().map_err(|e| LaunchError::new(format!("cannot start the output thread: {e}")))
     }
 
-    fn add(&self, index: usize) -> Result<(), rustix::io::Errno> {
+    fn add_to_epoll(&self, index: usize) -> Result<(), rustix::io::Errno> {
         let member = &self.processes[index];
         let data = |kind| epoll::EventData::new_u64(kind | (index as u64) << 32);
         epoll::add(&self.epoll, &member.control, data(CONTROL), epoll::EventFlags::IN)?;
@@ -310,12 +310,12 @@ impl Job<'_> {
             if matches!(signal, Signal::INT | Signal::TERM) {
                 // Programs such as timeout(1) signal `mpjrun` both directly and through its process group.
                 if self
-                    .interrupted
+                    .last_interrupt
                     .is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < SIGNAL_DEDUP)
                 {
                     continue;
                 }
-                self.interrupted = Some((signal, Instant::now()));
+                self.last_interrupt = Some((signal, Instant::now()));
                 self.interrupts.push(signal);
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
                     let why =
@@ -343,7 +343,7 @@ impl Job<'_> {
             }
             self.signal(signal);
             if signal == Signal::TSTP {
-                // After SIGCONT, this process forwards it to the ranks.
+                // SIGCONT later continues this process, which forwards that signal to the ranks.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
         }

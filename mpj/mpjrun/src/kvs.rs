@@ -11,6 +11,7 @@ pub(crate) struct Reply {
     pub(crate) message: ToProcess,
 }
 
+/// The index of a process, and the `id` of its request.
 type Requester = (usize, u64);
 
 /// The published keys, the pending gets and fences, and the exits of the ranks.

@@ -60,22 +60,22 @@ struct Cli {
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
     /// Devices, comma-separated: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand, RoCE), niodev
-    /// (TCP), a device of the program, or auto (all). Each pair of ranks uses the fastest one that connects it
-    /// [default: MPJ_DEVICES, or auto]
+    /// (TCP), a device of the program, or auto (all, but ibvdev only for several hosts). Each pair of ranks uses the
+    /// fastest one that connects it [default: MPJ_DEVICES, or auto]
     #[arg(long, visible_alias = "dev", value_name = "LIST")]
     devices: Option<String>,
-    /// How message bodies are copied: auto, buffered (pool blocks at both ends) or zerocopy (no copies in user space where
-    /// the device can; sends then wait for their receiver) [default: MPJ_DATA_PATH, or auto]
+    /// How message bodies move: auto, buffered (through pool blocks at both ends) or zerocopy (directly between user
+    /// buffers if the device supports that; sends then wait for their receivers) [default: MPJ_DATA_PATH, or auto]
     #[arg(long, visible_alias = "path", value_name = "HOW")]
     data_path: Option<String>,
-    /// Cores of each rank: auto (an equal share of the cores, if there is one for each rank), core (one core) or none (any
-    /// core) [default: MPJ_BIND, or auto]
+    /// Cores of each rank: auto (an equal share of the cores, if there is one for each rank), core (one hardware
+    /// thread) or none (any core) [default: MPJ_BIND, or auto]
     #[arg(long, value_name = "CORES")]
     bind: Option<String>,
     /// Ranks per process, as threads [default: 1; all with --devices smdev]
     #[arg(long, value_name = "M", value_parser = ranks, allow_negative_numbers = true)]
     ranks_per_process: Option<u32>,
-    /// Sets an environment variable for the ranks, or passes one on, which they inherit anyway; repeatable
+    /// Sets an environment variable for the ranks; NAME alone keeps the value that they inherit; repeatable
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     set: Vec<String>,
     /// Prefixes each output line with its rank
@@ -98,7 +98,7 @@ struct Cli {
     /// [default: MPJ_TRACE, or no trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Prints the traffic by device and protocol of each rank that has left the job, so of no rank that was killed
+    /// Prints the traffic of each rank by device and protocol, except of ranks that failed or were killed
     /// [default: MPJ_STATS, or no]
     #[arg(long)]
     stats: bool,

@@ -17,7 +17,7 @@ use crate::verdict::LaunchError;
 const MAX_FILE_OVERHEAD: u64 = 64 << 10;
 
 impl Job<'_> {
-    /// Creates the segment of each host that needs one, at the first join: other programs need no segments.
+    /// At the first join, creates the segment of each host that needs one. Programs that never join need none.
     pub(crate) fn create_segments(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
             let mut reserved = 0;
@@ -28,8 +28,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Creates the segment of one host. `reserved` is the size of the preceding segments, which no rank has touched
-    /// yet.
+    /// Creates the segment of one host, and adds its size to `reserved`, the total of the segments so far. No rank has
+    /// touched their memory yet, so it still counts as available.
     fn segment(&self, host: HostId, reserved: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
         let placement = &self.spec.placement;
         let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
@@ -129,17 +129,17 @@ fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let mut under = |root: PathBuf, names: &'static CgroupFiles| {
+        let mut add_groups = |root: PathBuf, names: &'static CgroupFiles| {
             let own = root.join(path.trim_start_matches('/'));
             // In a container, the path can be that of the host, while the cgroup of the process is at the root.
             let over = own.ancestors().take_while(|group| group.starts_with(&root));
             groups.extend(over.filter_map(|group| Some((cgroup_available(group, names)?, group.to_owned()))));
         };
         if controllers.is_empty() {
-            under(root.to_owned(), &V2);
-            under(root.join("unified"), &V2);
+            add_groups(root.to_owned(), &V2);
+            add_groups(root.join("unified"), &V2);
         } else if controllers.split(',').any(|controller| controller == "memory") {
-            under(root.join("memory"), &V1);
+            add_groups(root.join("memory"), &V1);
         }
     }
     groups.into_iter().min()

@@ -30,7 +30,7 @@ enum StdStream {
 /// How the forwarding of the output ended.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OutputStatus {
-    /// Whether a write failed for another reason.
+    /// Whether a write failed although the reader had not closed its end.
     pub(crate) write_failed: bool,
     /// Whether a reader of the output has closed its end, as in `mpjrun … | head`.
     pub(crate) reader_closed: bool,
@@ -39,8 +39,8 @@ pub(crate) struct OutputStatus {
 /// The maximum length in bytes of a line that is kept together. A longer line is forwarded in parts.
 const MAX_LINE: usize = 1 << 20;
 
-/// After all processes of the job have exited, other processes might hold their pipes open. The pipes are read until
-/// none has had output for this time.
+/// After all processes of the job have exited, other processes might still have their pipes open. The pipes are read
+/// until none has had output for this time.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 
 /// The output pipes of a job, until a thread reads them.
@@ -130,7 +130,7 @@ fn read_all(mut streams: Vec<Stream>, job_ended: OwnedFd) -> OutputStatus {
                 }
             }
         });
-        // If the reader of standard error has exited, close those pipes of the ranks, so that their writes also fail.
+        // If the reader of standard error has exited, close the pipes for it, so that writes of the ranks also fail.
         // Keep reading standard output until the ranks are terminated, because a rank might report a failed write as
         // its own failure.
         streams.retain(|stream| stream.to == StdStream::Out || !out.reader_closed[stream.to as usize]);

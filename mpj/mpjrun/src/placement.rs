@@ -75,11 +75,11 @@ fn parse_hosts(text: &str) -> Result<Vec<(&str, Option<u32>)>, String> {
         .collect::<Option<_>>()
         .ok_or_else(invalid)?;
     let (_, first) = entries.split_last().ok_or_else(invalid)?;
-    // Messages with a name must have one line.
+    // A message that contains a host name must have one line.
     let is_name =
         |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
-    let is_whole = entries.iter().all(|(name, _)| is_name(name)) && first.iter().all(|(_, n)| n.is_some());
-    if is_whole { Ok(entries) } else { Err(invalid()) }
+    let is_valid = entries.iter().all(|(name, _)| is_name(name)) && first.iter().all(|(_, n)| n.is_some());
+    if is_valid { Ok(entries) } else { Err(invalid()) }
 }
 
 #[cfg(test)]

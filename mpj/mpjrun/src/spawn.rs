@@ -77,7 +77,7 @@ impl<'a> Spawner<'a> {
         Ok(Spawner { spec, traces, original_mask, original_limit, pipe_stdin })
     }
 
-    /// Starts the process of these ranks. Returns it and the end of its control socket for `mpjrun`.
+    /// Starts the process of these ranks. Returns the process, and the end of its control socket for `mpjrun`.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), LaunchError> {
         self.try_start(&ranks, piped).map_err(|e| spawn_error(&self.spec.program, &ranks, &e))
     }

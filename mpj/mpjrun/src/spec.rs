@@ -21,7 +21,7 @@ use crate::{Cli, OnFailure};
 pub(crate) struct JobSpec {
     pub(crate) size: u32,
     pub(crate) placement: Placement,
-    /// The ranks of each process. They run on one host.
+    /// The ranks of each process, all on one host.
     pub(crate) process_ranks: Vec<Range<u32>>,
     /// The devices to use; `None` for all available ones.
     pub(crate) devices: Option<Vec<String>>,
@@ -82,7 +82,7 @@ impl JobSpec {
             |names: &Vec<String>| names.iter().any(|name| !within_one_host.contains(&name.as_str()));
         if placement.hosts.count() > 1 && !devices.as_ref().is_none_or(connects_hosts) {
             return Err(usage(format!(
-                "{named} cannot connect hosts, and MPJ_{} has {}: add niodev or ibvdev",
+                "{named} cannot connect hosts, and MPJ_{} has {} hosts: add niodev or ibvdev",
                 SIMULATED_HOSTS.name,
                 placement.hosts.count()
             )));
@@ -217,7 +217,7 @@ mod tests {
             (&["-n", "2", "-x", "MPJ_SIMULATED_HOSTS=a:1,b:2", "p"], "has 3 ranks, but -n is 2"),
             (
                 &["-n", "2", "-x", "MPJ_SIMULATED_HOSTS=a:1,b", "--devices", "shmdev", "p"],
-                "shmdev cannot connect hosts, and MPJ_SIMULATED_HOSTS has 2: add niodev or ibvdev",
+                "shmdev cannot connect hosts, and MPJ_SIMULATED_HOSTS has 2 hosts: add niodev or ibvdev",
             ),
             (
                 &["-n", "2", "-x", "MPJ_SIMULATED_HOSTS=a:1,b", "--devices", "smdev", "p"],

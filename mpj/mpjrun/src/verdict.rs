@@ -46,7 +46,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns whether the reported error says that one of these ranks has died.
+    /// Returns whether this is a reported error which says that one of `ranks` has died.
     fn blames(&self, ranks: &Range<u32>) -> bool {
         let FailureKind::Reported(cause) = &self.kind else { return false };
         ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has died")))
@@ -125,8 +125,8 @@ const PIPE: i32 = Signal::PIPE.as_raw();
 /// Failures within this time of the first count as simultaneous, because exits are detected in an arbitrary order.
 pub(crate) const TIE: Duration = Duration::from_millis(50);
 
-/// Returns the earliest failure; among simultaneous failures an abort, or otherwise a death by signal. If it names
-/// another failed rank as its cause, returns the failure of that rank instead, unless each blames the other.
+/// Returns the end of the chain of named causes. The chain begins with the earliest failure; among simultaneous ones
+/// with an abort, or otherwise a death by signal. It ends before a failure whose error blames the preceding one.
 fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
@@ -209,12 +209,12 @@ pub(crate) fn verdict(
     let text = failure.kind.text();
     let (mut same, others): (Vec<&Failure>, Vec<&Failure>) =
         failures.iter().partition(|other| other.process == failure.process || other.kind.text() == text);
-    // The message contains the pid of the first one.
+    // The message contains the pid of the first failure.
     same.sort_by_key(|other| other.process != failure.process);
     let mut line = format_failures(&same);
     // A process that exited by itself has probably printed its own error.
-    let has_exited = |other: &Failure| matches!(other.kind, FailureKind::Exited(ExitStatus::Code(_), _));
-    let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_exited(other);
+    let has_exit_code = |other: &Failure| matches!(other.kind, FailureKind::Exited(ExitStatus::Code(_), _));
+    let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_exit_code(other);
     let own: Vec<&Failure> = others.into_iter().filter(has_own_cause).collect();
     let is_named = |rank: &&u32| same.iter().chain(&own).any(|other| other.ranks.contains(rank));
     match failed.iter().filter(|rank| !is_named(rank)).count() {

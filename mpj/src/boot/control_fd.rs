@@ -18,7 +18,7 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     let fd = text.to_str().and_then(descriptor).ok_or_else(|| {
         format!(
             "{CONTROL_VAR}={} is not a control socket of this process: it was started by a rank, or by a program that \
-             closes descriptors; unset the variable to run it as a job of one rank",
+             closes descriptors; unset the variable to run it as a job of its own",
             text.display()
         )
     })?;

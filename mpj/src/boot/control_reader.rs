@@ -24,7 +24,7 @@ pub(super) struct ControlReader {
 }
 
 impl ControlReader {
-    /// Waits for the next message. If it announces a descriptor, returns that as well, unless the descriptor was lost.
+    /// Waits for the next message. If the message announces a descriptor, returns it as well, unless it was lost.
     ///
     /// # Errors
     /// The connection is broken, or `mpjrun` sent an invalid message.

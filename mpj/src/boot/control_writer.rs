@@ -77,7 +77,7 @@ impl ControlWriter {
         Ok(())
     }
 
-    /// Enqueues a message. Writes as much as the socket accepts, and starts a thread for the rest.
+    /// Enqueues a message. If no thread is writing, writes what the socket accepts and starts a thread for the rest.
     ///
     /// # Errors
     /// As [`send_and_wait`](Self::send_and_wait), if the error is known already.

@@ -21,7 +21,7 @@ const DETECTORS: [DetectFn; 2] = [mpjrun, unsupported::reject];
 pub(crate) const LAUNCHER: Choice<bool> = Choice {
     name: "LAUNCHER",
     values: &[("auto", true), ("none", false)],
-    help: "auto: use the launcher that started this process; none: run this process as a job of one rank",
+    help: "auto: use the launcher that started this process; none: run this process as a job of its own",
 };
 
 /// Returns the [`Boot`]s of the ranks that a launcher has assigned to this process. Returns `None` without a launcher,

@@ -78,7 +78,7 @@ impl fmt::Debug for PendingRequest {
 impl PendingRequest {
     fn fail(self, why: String) {
         match self {
-            // `Boot::get` drops the callback if the value will never be put.
+            // By the contract of `Boot::get`, the callback of a failed request is dropped.
             PendingRequest::Value(..) => (),
             PendingRequest::Fence(then) => then(Err(why)),
         }
@@ -110,8 +110,8 @@ impl MpjrunBoot {
     /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if
     /// `mpjrun` did not start the process.
     ///
-    /// If the connection to `mpjrun` breaks, the remaining ranks elsewhere are reported dead. Then the process calls
-    /// `on_launcher_exit`.
+    /// After the connection to `mpjrun` breaks, or an invalid message arrives, the control thread reports the remaining
+    /// ranks elsewhere dead and calls `on_launcher_exit`.
     ///
     /// # Errors
     /// The process has joined before, the variable that names the socket is invalid, `mpjrun` cannot be reached or sent

@@ -46,7 +46,7 @@ impl fmt::Debug for KeyValueStore {
 /// The interval at which a rank that waits at a fence checks for exits of other ranks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Returns why a rank with this exit will never reach a fence, or `None` if it still can.
+/// Returns why a rank with this exit will never reach a fence, or `None` if it still might.
 fn exit_reason(ExitEvent { rank, exit }: &ExitEvent) -> Option<String> {
     match exit {
         Exit::ClosingExcept(_) | Exit::Closing => None,
@@ -148,7 +148,7 @@ impl Boot for ThreadBoot {
     fn abort(&self, code: i32, why: &str) {
         let _ = self.job.abort_code.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
-        // Nobody can end the threads of the other ranks, so report all ranks: then every operation fails.
+        // The threads of other ranks cannot be terminated. Report all ranks as dead, so that every operation fails.
         self.job.roster.report(self.rank, Exit::Died(cause.as_str().into()));
         for rank in (0..self.size()).filter(|rank| *rank != self.rank) {
             self.job.roster.report(rank, Exit::Died(format!("rank {} {cause}", self.rank).into()));

@@ -77,7 +77,7 @@ fn detect_unsupported(get: Variables<'_>) -> Option<String> {
         let Some(set) = size.clone().or_else(|| first(launcher.rank)) else { continue };
         match size.map(|(_, size)| size.parse::<u64>()) {
             Some(Ok(size)) if size > 1 => return Some(describe(launcher, &set, &size.to_string())),
-            // A process that was started alone is a job of one rank, even if the variables of other launchers are set.
+            // A process that was started alone is a job of its own, even if the variables of other launchers are set.
             Some(Ok(_)) => return None,
             Some(Err(_)) | None => unsure = unsure.or(Some((launcher, set))),
         }
@@ -95,7 +95,7 @@ fn is_step(get: Variables<'_>) -> bool {
 fn describe(launcher: &Launcher, (name, value): &(&str, String), size: &str) -> String {
     format!(
         "started by {} ({name}={value}), which mpj does not support: use `mpjrun -n {size} PROGRAM`; to run each process \
-         as a job of one rank, set {PREFIX}LAUNCHER=none",
+         as a job of its own, set {PREFIX}LAUNCHER=none",
         launcher.name,
     )
 }

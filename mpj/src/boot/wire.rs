@@ -38,7 +38,7 @@ pub const MAX_MESSAGE: usize = 1 << 20;
 /// The maximum length of the cause of a death in bytes. Longer causes are truncated.
 const MAX_CAUSE: usize = 4096;
 
-/// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. In the others, the rank counts as closing.
+/// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. In others, the rank counts as closing.
 const MAX_CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages. Increment it whenever a message changes.
@@ -122,10 +122,10 @@ pub enum ToLauncher {
     Get { id: u64, rank: u32, key: String },
     /// A rank has reached the fence.
     Fence { id: u64 },
-    /// A rank has exited, or begun to.
+    /// A rank has exited, or has begun to exit.
     Exited { rank: u32, exit: WireExit },
-    /// Requests the orderly exits that this process does not know yet. The reply comes a short time after there are
-    /// any. Repeating the request before the reply has no effect.
+    /// Requests the orderly exits that this process does not know yet. The reply comes a short time after one
+    /// exists. Repeating the request before the reply has no effect.
     QueryExits,
     /// A rank of another process is unreachable: its connection broke, or it sent invalid data.
     PeerLost { rank: u32, cause: String },

@@ -1,4 +1,4 @@
-//! Collectives of [`Buffer`]s, whose lengths may differ between ranks: the lengths are sent first.
+//! Collectives of [`Buffer`]s, whose lengths can differ between ranks: the lengths are sent first.
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;

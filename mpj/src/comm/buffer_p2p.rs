@@ -11,11 +11,11 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
 
-/// The name of the calls in errors.
+/// The name of all receives of this file in errors.
 const CALL: &str = "recv_buffer";
 
 impl Intracomm {
-    /// Receives a [`Buffer`] of any length in a block of the global pool.
+    /// Receives a [`Buffer`] of any length into a block of the global pool.
     ///
     /// ```
     /// use mpj::buffer::Buffer;

@@ -36,8 +36,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized, [`ErrorClass::NoMem`] if no
-    /// block can be allocated for it.
+    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized, or the pool has no block for
+    /// it; [`ErrorClass::NoMem`] if the pool has no block for the headers of the message.
     pub fn send_object<T: Serialize + ?Sized>(&self, value: &T, dest: impl IntoDest, tag: i32) -> Result<()> {
         const CALL: &str = "send_object";
         let message = encode(CALL, value)?;

@@ -54,8 +54,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`send`](Self::send), for the sender; [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is
-    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its elements have another type: in both
-    /// cases the buffer is unchanged. `Type` also if a `bool` or `char` is invalid: `false` or `'\0'` replaces it.
+    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its type differs or items of the buffer
+    /// overlap (the buffer is unchanged), or if a `bool` or `char` is invalid (`false` or `'\0'` replaces it).
     #[inline]
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
@@ -203,7 +203,7 @@ impl Intracomm {
     /// Waits for a message, and returns the status that a receive would return, without receiving it (MPI_Probe).
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// The rank or the tag is invalid, the communicator was freed, one of its ranks has died, or the sender has exited.
     pub fn probe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Status> {
         raw::probe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
@@ -211,7 +211,7 @@ impl Intracomm {
     /// As [`probe`](Self::probe), but makes progress once instead of waiting (MPI_Iprobe).
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// As [`probe`](Self::probe).
     pub fn iprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Option<Status>> {
         raw::iprobe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
@@ -232,7 +232,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); a source of [`PROC_NULL`](crate::PROC_NULL) is rejected.
+    /// As [`probe`](Self::probe); the source [`PROC_NULL`](crate::PROC_NULL) is rejected.
     pub fn mprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Message> {
         let message = raw::mprobe(self.as_raw(), source.into_source().number(), tag.into().number())?;
         Ok(Message { comm: self.clone(), message: Some(message) })

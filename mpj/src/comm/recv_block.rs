@@ -24,7 +24,7 @@ impl Intracomm {
     ///   message above the eager limit, and every pool block of 16 KiB or more;
     /// * it is contiguous in one shared block of the sender's [`World::pool`](crate::World::pool), or anywhere if both
     ///   ranks are threads of one process; and
-    /// * `smdev` or `shmdev` connects the ranks, and the path is not [`DataPath::Buffered`].
+    /// * `smdev` or `shmdev` connects the ranks, and neither uses [`DataPath::Buffered`] for the message.
     ///
     /// Otherwise it is in a block of the global pool.
     ///

@@ -87,8 +87,8 @@ fn zeros_and_nans_do_not_depend_on_operand_order() {
             });
             let [one, other] = combined;
             // The payload of a NaN in a sum or a product depends on the processor.
-            let is_free = matches!(op, Op::Sum | Op::Prod) && one.is_nan();
-            assert!(is_free && other.is_nan() || one.to_bits() == other.to_bits(), "{op:?} of {a} and {b}");
+            let any_nan = matches!(op, Op::Sum | Op::Prod) && one.is_nan();
+            assert!(any_nan && other.is_nan() || one.to_bits() == other.to_bits(), "{op:?} of {a} and {b}");
         }
     }
     let (mine, mut zero) = (-0.0f64, 0.0f64);

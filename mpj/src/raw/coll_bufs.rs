@@ -188,8 +188,8 @@ impl<'a> BlockLayout<'a> {
         }
     }
 
-    /// Replaces `EvenSplit` by `Uniform`; fails if the layout does not fit the ranks or the buffer. The error has the
-    /// expected length of `items`, computed from `block`, the buffer for this rank's block.
+    /// Replaces `EvenSplit` by `Uniform`; fails if the layout does not fit the ranks or the buffer. The error of an
+    /// uneven split names the expected length, computed from `block`, the buffer of this rank's block.
     pub(super) fn resolve_send(
         self,
         call: &'static str,

@@ -2,7 +2,7 @@
 //!
 //! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received: a message that
 //! is shorter, longer or of another type is an error. The failing rank notifies the others, which fail with its error
-//! in this call or a later one. From then on collectives are disabled on the communicator; point-to-point messages and
+//! in this call or a later one. Collectives are then disabled on the communicator; point-to-point messages and
 //! other communicators continue to work unless a rank has died. If all ranks reject their arguments, the communicator
 //! stays usable.
 //!

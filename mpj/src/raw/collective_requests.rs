@@ -168,7 +168,7 @@ pub fn collective_init(
         };
         let roles = [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
         let task = CollectiveTask::prepare(comm.collectives(), blocking.active_call(), (digest, plan), keep)?;
-        // The empty plan checks notices.
+        // Running a plan, even without steps, checks for failure notices of other ranks.
         // SAFETY: the steps access no memory.
         unsafe { blocking.run(digest, plans::plan(Vec::new(), None, EMPTY_BUF)) }?;
         Ok(PersistentCollective { comm: comm.clone(), task, roles })

@@ -203,7 +203,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Returns a context id that no other rank creates, and this rank only once in 2^30 ids.
+    /// Returns a context id that no other rank creates, and that this rank repeats only after 2^30 ids.
     fn new_context_id(&self) -> u64 {
         let count = self.inner.id_count.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)

@@ -180,8 +180,8 @@ pub(crate) unsafe fn send_as(
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
-/// has died, or the sender has exited or cannot be reached; [`ErrorClass::Truncate`] if the message is longer than the
-/// buffer; [`ErrorClass::Type`] if its type differs, a value is invalid, or items of the buffer overlap.
+/// has died, the sender has exited or cannot be reached, or memory is exhausted; [`ErrorClass::Truncate`] if the
+/// message is too long for the buffer; [`ErrorClass::Type`] if its type differs, a value is invalid, or items overlap.
 ///
 /// # Safety
 /// The contract of a receive buffer.

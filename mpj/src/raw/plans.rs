@@ -289,7 +289,7 @@ pub(super) fn alltoall<'a>(
     }
     let blocks = |r| layout.block(r);
     steps.extend(all_to_all::alltoall(rank, size, (send_buf, &blocks), &|r| back.block(r), is_linear));
-    // In an alltoallv, the totals and thus the algorithms can differ between ranks. Both send the same messages.
+    // In an alltoallv, the totals and algorithms can differ between ranks. Both algorithms send the same messages.
     let digest = match layout {
         BlockLayout::Varying { .. } => CallDigest::new(CollectiveKind::Alltoall, 0),
         _ => CallDigest::new(CollectiveKind::Alltoall, total).with_algorithm_bit(!is_linear),

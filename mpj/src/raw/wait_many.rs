@@ -124,8 +124,8 @@ pub(crate) fn wait_for_all<O: PendingOp>(operations: &[O]) {
     });
 }
 
-/// Makes progress on each engine of the operations until `ready` returns a value. `any` is for wait reports: it says
-/// whether one completed operation is enough.
+/// Makes progress on each engine of the operations until `ready` returns a value. `any` tells wait reports whether one
+/// completed operation is enough.
 pub(crate) fn wait_for<O: PendingOp, T>(
     operations: &[O],
     any: bool,

@@ -33,7 +33,7 @@ pub fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
     format!("{} {text}", if count == 1 { "rank" } else { "ranks" })
 }
 
-/// Formats single ranks as [`ranks`] does.
+/// Formats a list of ranks as [`ranks`] does.
 pub fn rank_list(list: impl IntoIterator<Item = u32>) -> String {
     ranks(list.into_iter().map(|rank| rank..rank + 1))
 }

@@ -23,7 +23,7 @@ pub struct RankStats {
 /// The columns and their descriptions.
 const COLUMNS: [(&str, &str); 6] = [
     ("eager", "messages copied through the device"),
-    ("rendezvous", "longer messages, whose bodies are transferred after the receive has matched"),
+    ("rendezvous", "messages whose bodies are transferred or read after the receive has matched"),
     (
         "zero copy",
         "bodies or pieces that a device transfers between the memories of two ranks, or that are read in place; counted at the \

@@ -184,7 +184,7 @@ fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u3
             },
         }
     };
-    // Depth-first search: an edge to a node on the path from the root closes a cycle. Nodes on it are not finished.
+    // Depth-first search: an edge to a node on the path from the root closes a cycle. Nodes on the path are unfinished.
     let mut is_finished: HashMap<Node, bool> = HashMap::new();
     for root in ranks.keys().copied().map(Node::Rank) {
         if is_finished.contains_key(&root) {

@@ -19,7 +19,7 @@ use crate::types::{RecvBuf, SendBuf};
 ///    [`borrow`](Self::borrow) before the next operation.
 pub(crate) struct OwnedCell<B> {
     buf: UnsafeCell<ManuallyDrop<B>>,
-    /// Drops the buffer, but not while this thread makes progress: it may then hold locks.
+    /// Drops the buffer, but not while this thread makes progress, because the thread might then hold locks.
     drop_deferred: fn(B),
 }
 

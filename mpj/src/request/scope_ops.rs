@@ -17,8 +17,8 @@ const INLINE_SLOTS: usize = 64;
 /// The operations of a scope that might be pending.
 ///
 /// The thread that opened the scope stores each operation in the next inline slot. If that slot is occupied, or if
-/// another thread starts the operation, it is stored in a list under a lock. Storing it in an inline slot executes no
-/// locked instruction, which on x86 would wait until other cores see the stores of the messages just sent.
+/// another thread starts the operation, it is stored in a list under a lock. An inline slot needs no locked
+/// instruction: on x86, such an instruction waits until other cores see the stores of the messages just sent.
 ///
 /// # Invariants
 /// 1. For each occupied inline slot there is at most one [`OpSlot`]. Its owner holds the slot, and every reference
@@ -26,7 +26,7 @@ const INLINE_SLOTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct ScopeOps<'c> {
     comm: &'c Intracomm,
-    /// The [`thread_marker`] of the thread that opened the scope; it calls [`close`](Self::close).
+    /// The [`thread_marker`] of the thread that opened the scope; this thread also calls [`close`](Self::close).
     owner: usize,
     slots: Slots<'c, ScopedOp, INLINE_SLOTS>,
     /// The number of operations of the owner. It wraps from `2 * INLINE_SLOTS - 1` to `INLINE_SLOTS`, so that `close`

@@ -26,8 +26,8 @@ impl<T, const N: usize> SlotMemory<T, N> {
 /// `N` slots, each of which is free or holds one value.
 ///
 /// # Invariants
-/// 1. Only one thread sets flags of `occupied`. It then holds that slot until it passes the slot to another thread.
-///    Only the holder accesses the value, until it clears the flag. If it shares the value, all threads only read it.
+/// 1. Only one thread sets flags of `occupied`. It then is the holder of the slot until it passes the slot to another
+///    thread. Only the holder accesses the value, until it clears the flag. All threads only read a shared value.
 /// 2. The value of an occupied slot is initialised.
 /// 3. No other `Slots` uses the storage.
 pub(super) struct Slots<'r, T, const N: usize> {

@@ -202,7 +202,7 @@ fn first_complete<O: Waitable>(operations: &[O]) -> Option<usize> {
 }
 
 fn take_completed<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
-    // Check each operation once: one that completes meanwhile stays for the next call.
+    // Check each operation once: an operation that completes after its check stays for the next call.
     let complete: Vec<bool> = operations.iter().map(|o| o.request_ref().outcome().is_some()).collect();
     let mut indices = 0..;
     let taken = operations.extract_if(.., |_| indices.next().is_some_and(|index: usize| complete[index]));

@@ -59,7 +59,7 @@ impl Launch {
 /// after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
-/// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without it, this function does so:
+/// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without `mpjrun`:
 ///
 /// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
 ///   exit code is 124. If ranks still run two seconds later, the process exits.

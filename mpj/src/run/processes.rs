@@ -57,8 +57,8 @@ where
 /// Joins the job as the only rank of this process (MPI_Init). Without a launcher the job has one rank. Under a launcher
 /// this function can succeed only once.
 ///
-/// The rank leaves the job when the last clone of the [`World`] is dropped. Under `mpjrun`, a process that exits before
-/// that has failed. For processes with several ranks, use [`run`](crate::run).
+/// The rank leaves the job when the last clone of the [`World`] is dropped. Under `mpjrun`, an earlier exit of the
+/// process is a failure. For processes with several ranks, use [`run`](crate::run).
 ///
 /// # Errors
 /// This process hosts several ranks, has joined before or could not start, or an unsupported launcher has started it.

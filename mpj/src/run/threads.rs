@@ -163,8 +163,8 @@ fn job(n: usize) -> Result<(LocalRanks, Config, Registry), JobError> {
     Ok((job, config, registry))
 }
 
-/// Reads the parameters, and selects the devices that they name from `registry`. On an error it reports all ranks of
-/// this process as dead.
+/// Reads the parameters, and selects from `registry` the devices that [`Boot::devices`] names. After an error, reports
+/// all ranks of this process as dead.
 pub(super) fn prepare(boots: &[Arc<dyn Boot>], registry: &Registry) -> Result<(Config, Registry), String> {
     let config = config::from_env().map_err(|e| e.to_string());
     let prepared = config.and_then(|config| {

@@ -9,7 +9,7 @@ use super::print_error;
 use crate::boot::Boot;
 use crate::config::Config;
 
-/// Merges the trace files, if there are any, when it is dropped, unless its handle has done so.
+/// When dropped, merges the trace files, if there are any, unless a [`TraceHandle`] has merged them.
 #[derive(Debug)]
 pub(crate) struct TraceGuard(TraceHandle);
 

@@ -193,7 +193,7 @@ impl<'a> ViewMut<'a> {
     /// Returns a view of `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// As [`View::new`].
+    /// As [`View::new`]; or a `bool` or `char` of the items straddles two elements.
     pub fn new<T: Receivable>(
         slice: &'a mut [T],
         offset: usize,

@@ -7,7 +7,7 @@ use mpj::{Datatype, ErrorClass, Intracomm, Op, SendBuf, View, ViewMut, World};
 
 type Collective = fn(&Intracomm, usize, usize) -> mpj::Result<()>;
 
-fn over_all(counts: &[usize], collective: Collective) {
+fn for_all_sizes_and_roots(counts: &[usize], collective: Collective) {
     for size in RANKS {
         ranks(size, |world| {
             let mut roots = vec![0, size / 2, size - 1];
@@ -34,9 +34,9 @@ macro_rules! every_type {
                 $collective::<bool>, $collective::<char>, $collective::<[u16; 3]>, $collective::<[bool; 3]>,
             ];
             for collective in [short[3], short[13]] {
-                over_all(&[LONG], collective);
+                for_all_sizes_and_roots(&[LONG], collective);
             }
-            over_all(&COUNTS, short[5]);
+            for_all_sizes_and_roots(&COUNTS, short[5]);
             for collective in short {
                 ranks(3, |world| COUNTS.into_iter().try_for_each(|count| collective(&world, count, 1)));
             }
@@ -50,7 +50,7 @@ every_type! {
     scatter_distributes_blocks: scatter;
     allgather_collects_on_every_rank: allgather;
     alltoall_transposes: alltoall;
-    gatherv_and_scatterv_use_the_layout: rooted_v;
+    gatherv_and_scatterv_use_the_layout: gatherv_and_scatterv;
     allgatherv_uses_the_layout: allgatherv;
     alltoallv_uses_the_layouts: alltoallv;
     in_place_results_are_the_same: in_place;
@@ -124,7 +124,7 @@ fn placed<T: Sample>(len: usize, displacements: &[usize], part: impl Fn(usize) -
     all
 }
 
-fn rooted_v<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
+fn gatherv_and_scatterv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
     let (me, size) = (comm.rank(), comm.size());
     for turn in 0..4 {
         let (counts, displacements, len) = irregular(size, count, turn);

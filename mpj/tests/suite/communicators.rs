@@ -12,7 +12,7 @@ fn messages_of_communicators_do_not_mix(world: World) -> mpj::Result<()> {
     assert_eq!((twin.rank(), twin.size()), (me, n));
     let comms: [&Intracomm; 3] = [&world, &twin, &third];
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
-    // The messages have the same destination and tag, and are received in a different order, also with wildcards.
+    // The messages have the same destination and tag, and are received in a different order, partly with wildcards.
     let sends = comms
         .iter()
         .enumerate()

@@ -7,7 +7,7 @@ use mpj::testing::{TestResult, parse_timeout, run};
 use mpj::{ANY_SOURCE, ANY_TAG, Waitable, World};
 
 /// Returns the message of a test that must fail because its ranks wait longer than the limit.
-fn failure<O: TestResult>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
+fn timeout_report<O: TestResult>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(ranks, Duration::from_secs(2), test)));
     let panic = outcome.expect_err("the test hangs");
     panic.downcast_ref::<String>().expect("a message").clone()
@@ -23,7 +23,7 @@ fn assert_reported(report: &str, rank: usize, what: &str) {
 
 #[test]
 fn report_names_blocking_calls_with_peer_and_tag() {
-    let report = failure(6, |world| {
+    let report = timeout_report(6, |world| {
         let sub = world.split(Some((world.rank() >= 4).into()), 0)?.expect("all have a color");
         match world.rank() {
             0 => world.recv(&mut [0u8; 4], 1, 7).map(|_| ()),
@@ -53,7 +53,7 @@ fn report_names_blocking_calls_with_peer_and_tag() {
 
 #[test]
 fn report_names_operations_of_requests_and_scopes() {
-    let report = failure(4, |world| {
+    let report = timeout_report(4, |world| {
         let never = world.irecv([0u8; 1], ANY_SOURCE, 5)?;
         let mut buf = [0u8; 2];
         match world.rank() {
@@ -79,7 +79,7 @@ fn report_names_operations_of_requests_and_scopes() {
 
 #[test]
 fn report_distinguishes_exited_ranks_and_threads() {
-    let report = failure(3, |world| match world.rank() {
+    let report = timeout_report(3, |world| match world.rank() {
         0 => {}
         1 => std::thread::scope(|threads| {
             let waits = |tag| {
@@ -102,14 +102,14 @@ fn report_distinguishes_exited_ranks_and_threads() {
 
 #[test]
 fn single_rank_times_out() {
-    let report = failure(1, |world: World| world.recv(&mut [0u8], 0, 1).map(|_| ()));
+    let report = timeout_report(1, |world: World| world.recv(&mut [0u8], 0, 1).map(|_| ()));
     assert_reported(&report, 0, "recv from rank 0 with tag 1, for ");
     assert!(!report.contains("keep running"), "{report}");
 }
 
 #[test]
 fn busy_rank_is_named_in_timeout_report() {
-    let report = failure(2, |world| {
+    let report = timeout_report(2, |world| {
         if world.rank() == 1 {
             loop {
                 std::thread::sleep(Duration::from_secs(1000));

@@ -210,7 +210,7 @@ fn finalize_waits_for_started_collectives() {
                 drop(start()?);
                 return Ok(());
             }
-            // Every other operation with rank 1 fails instead of waiting forever.
+            // All other operations with rank 1 fail instead of waiting forever.
             late();
             let gone =
                 |error: mpj::Error| assert!(error.to_string().contains("rank 1 has left the job"), "{error}");
@@ -410,7 +410,7 @@ fn finalized_rank_fails_pending_collectives() {
             let error = world.ibarrier()?.wait().expect_err("rank 0 takes no part");
             assert!(error.error().failed_rank() == Some(0), "{error}");
             left.fetch_add(1, Ordering::Relaxed);
-            // If a rank left before all have their errors, an error could name it instead.
+            // If a rank left before all have their errors, an error could name that rank instead.
             while left.load(Ordering::Relaxed) < size - 1 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -438,7 +438,7 @@ fn death_fails_pending_collectives() {
         first.wait().map_err(|e| e.to_string())?;
         past.fetch_add(1, Ordering::Relaxed);
         if world.rank() == 2 {
-            // Before all ranks have completed the barrier, the death could fail it, although rank 2 has done its part.
+            // As long as a rank waits in the barrier, the death could fail it, although rank 2 has done its part.
             while past.load(Ordering::Relaxed) < 3 {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -95,7 +95,7 @@ fn object_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     ));
     assert_eq!(world.recv_object::<u8>(0, 0).expect_err("an empty message").class(), ErrorClass::Buffer);
     assert_eq!(world.recv_object::<String>(0, 0)?.0, "still here");
-    // An object that is received into a shorter slice of numbers is truncated.
+    // The object is longer than the slice into which it is received.
     let truncated = world.recv(&mut [0u8; 1], 0, 1).expect_err("longer");
     assert_eq!(truncated.class(), ErrorClass::Truncate);
     world.barrier()

@@ -159,7 +159,7 @@ fn buffers_may_be_replaced_and_active_requests_dropped() {
 fn mismatched_start_fails_on_every_rank() {
     for size in &SIZES[1..] {
         let errors = job(*size, |world| {
-            // If one rank rejects the arguments at creation, all ranks get the error, at the latest when they start it.
+            // If one rank rejects the arguments at creation, all ranks get the error, at the latest at the start.
             let refused = world.dup()?.bcast_init([0u8; 3], if world.rank() == 0 { 99 } else { 0 });
             let refused = refused.and_then(|mut bcast| bcast.start()?.wait().map(drop));
             let refused = refused.expect_err("a rank has no such root");
@@ -178,7 +178,7 @@ fn mismatched_start_fails_on_every_rank() {
                 Ok(running) => running.wait().map(drop),
                 Err(error) => Err(error),
             };
-            // If a rank left before, an error could name it instead.
+            // If a rank left before the others have their errors, an error could name that rank instead.
             world.barrier()?;
             Ok::<_, mpj::Error>((mismatch, grown.expect_err("one rank has an element more")))
         });

@@ -1,5 +1,5 @@
-//! Sends messages between ranks of one process by ring cells, fragments, single copies and exported blocks. The tests
-//! are short because Miri is slow.
+//! Sends messages between ranks of one process by ring cells, fragments, rendezvous and exported blocks. The tests are
+//! short because Miri is slow.
 
 use mpj::buffer::Buffer;
 use mpj::datatypes::Datatype;
@@ -15,7 +15,7 @@ fn pair(rank: impl Fn(&World, usize) -> Outcome + Send + Sync) {
 #[test]
 fn borrowed_and_owned_messages_arrive() {
     pair(|world, other| {
-        // In a ring cell, in a fragment, and twice by a single copy.
+        // In a ring cell, twice in a fragment, and by rendezvous.
         for len in [1, 1 << 9, 20 << 10, 70 << 10] {
             let (mine, mut theirs) = (vec![world.rank() as u8 + 1; len], vec![0u8; len]);
             world.scope(|scope| {

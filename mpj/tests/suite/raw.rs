@@ -7,7 +7,7 @@ use crate::common::samples;
 use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BlockLayout, Buf, ChainSegment, Comm, Mode, PROC_NULL, UNDEFINED};
 use mpj::{Datatype, ErrorClass, Op, Primitive, SendBuf, World};
 
-/// A struct whose padding is in no datatype: { u8, pad, f64, u16, pad }.
+/// A struct whose datatype excludes the padding: { u8, pad, f64, u16, pad }.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Mixed(u8, f64, u16);
@@ -153,7 +153,6 @@ fn probed_messages_are_received(world: World) -> mpj::Result<()> {
     raw::barrier(comm)
 }
 
-/// Moves items that have padding, by collectives.
 #[mpj::test(ranks = 3)]
 fn collectives_move_items_with_padding(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
@@ -314,7 +313,7 @@ fn invalid_values_are_detected(world: World) -> mpj::Result<()> {
                 )
             }?;
         }
-        // Packed bytes can be received as any type, even as a part of a char: 0x10FFFF becomes 0x10D800 or is invalid.
+        // Packed bytes can be received as any type, even as a part of a char: 0x10FFFF becomes invalid.
         // SAFETY: as above.
         unsafe {
             raw::send(

@@ -82,7 +82,7 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
         };
         if T::combine(&op, T::blank(), T::blank()).is_some() {
             let f = |a, b| T::combine(&op, a, b).expect("defined");
-            // Products of different factors would round in floats, so all ranks contribute the same value.
+            // Products of different factors would round in floats, so all ranks contribute ones.
             let exact = |rank: usize| match (&op, T::PRIMITIVE) {
                 (Op::Prod, _) => vec![T::sample(0, 0); part(rank).len()],
                 _ => part(rank),

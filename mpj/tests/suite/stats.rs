@@ -4,7 +4,7 @@ use mpj::buffer::Buffer;
 use mpj::{DataPath, Datatype, ErrorClass, Op, Stats, View, World};
 
 /// Returns the traffic of the device that the job uses, and the local traffic.
-fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
+fn traffic(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
     let Stats { devices, local, .. } = world.stats();
     let moved = devices.iter().find(|(_, traffic)| *traffic != Default::default());
     (moved.or(devices.first()).expect("there is a device").1, local)
@@ -13,17 +13,17 @@ fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
 #[mpj::test(ranks = 2)]
 fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result<()> {
     const MESSAGES: u64 = 10;
-    let early = now(&world).0;
+    let early = traffic(&world).0;
     // Rank 1 takes its snapshot before the barrier, because rank 0 sends directly after it.
     world.barrier()?;
-    let before = if world.rank() == 0 { now(&world).0 } else { early };
+    let before = if world.rank() == 0 { traffic(&world).0 } else { early };
     for _ in 0..MESSAGES {
         match world.rank() {
             0 => world.send(&[1u64; 100], 1, 0)?,
             _ => drop(world.recv(&mut [0u64; 100], 0, 0)?),
         }
     }
-    let after = now(&world).0;
+    let after = traffic(&world).0;
     let sent = if world.rank() == 0 { MESSAGES } else { 0 };
     assert_eq!(after.eager.bytes - before.eager.bytes, 800 * sent);
     assert!(after.eager.number - before.eager.number >= sent);
@@ -37,12 +37,12 @@ fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result
 fn long_messages_use_rendezvous_and_zero_copy(world: World) -> mpj::Result<()> {
     const BYTES: usize = 1 << 20;
     world.barrier()?;
-    let before = now(&world).0;
+    let before = traffic(&world).0;
     match world.rank() {
         0 => world.with_path(DataPath::ZeroCopy).send(&vec![7u8; BYTES], 1, 0)?,
         _ => drop(world.with_path(DataPath::ZeroCopy).recv(&mut vec![0u8; BYTES], 0, 0)?),
     }
-    let after = now(&world).0;
+    let after = traffic(&world).0;
     let (announced, lent) =
         (after.rendezvous.bytes - before.rendezvous.bytes, after.zero_copy.bytes - before.zero_copy.bytes);
     let wanted = if world.rank() == 0 { (BYTES as u64, 0) } else { (0, BYTES as u64) };
@@ -58,9 +58,9 @@ fn received_unexpected_message_is_counted(world: World) -> mpj::Result<()> {
         return world.barrier();
     }
     world.probe(0, 0)?;
-    let before = now(&world).1;
+    let before = traffic(&world).1;
     world.recv(&mut [0u8; 500], 0, 0)?;
-    let after = now(&world).1;
+    let after = traffic(&world).1;
     assert_eq!(after.unexpected.number - before.unexpected.number, 1);
     assert_eq!(after.unexpected.bytes - before.unexpected.bytes, 500);
     world.barrier()
@@ -80,13 +80,13 @@ fn matched_message_of_a_freed_communicator_is_counted(
         return Ok(world.barrier()?);
     }
     let (first, second) = (other.mprobe(0, 0)?, other.mprobe(0, 1)?);
-    let before = now(&world).1;
+    let before = traffic(&world).1;
     other.free()?;
-    assert_eq!(now(&world).1, before);
+    assert_eq!(traffic(&world).1, before);
     assert_eq!(first.recv_buffer()?.0.view::<u8>()?, [7; 500]);
-    assert_eq!(now(&world).1, before, "its block was taken over");
+    assert_eq!(traffic(&world).1, before, "its block was taken over");
     second.recv(&mut [0u8; 300])?;
-    let after = now(&world).1;
+    let after = traffic(&world).1;
     assert_eq!(
         (
             after.unexpected.number - before.unexpected.number,
@@ -97,7 +97,7 @@ fn matched_message_of_a_freed_communicator_is_counted(
     Ok(world.barrier()?)
 }
 
-/// A view of overlapping items can have more bytes than any memory, and more than the counters can represent.
+/// A view of overlapping items can have more bytes than any memory. The sum of three such views overflows a counter.
 #[mpj::test(ranks = 2)]
 fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (one, everywhere) = ([7u8], Datatype::of::<u8>().resized(0, 0)?);
@@ -117,7 +117,7 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
     }
     assert_eq!(world.stats().local.to_self, before.local.to_self);
     if world.rank() == 0 {
-        assert_eq!(now(&world).0.rendezvous.bytes, u64::MAX, "the counter saturates");
+        assert_eq!(traffic(&world).0.rendezvous.bytes, u64::MAX, "the counter saturates");
     }
     Ok(world.barrier()?)
 }

@@ -131,7 +131,7 @@ fn failure_of_a_rank_is_an_event_on_other_ranks() {
             exchange(&world)?;
             match world.rank() {
                 1 => {
-                    // The other ranks send this after their exchange, so they have received all earlier messages.
+                    // The other ranks send these after their exchange, so they have received all earlier messages.
                     [0, 2].into_iter().try_for_each(|from| world.recv(&mut [0u8], from, 0).map(drop))?;
                     panic!("an \"odd\" number\n")
                 }

@@ -117,7 +117,7 @@ fn failures_are_returned_at_their_indices(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// The thread of rank 1 makes no progress, so the thread that waits for its requests must.
+/// The thread of rank 1 makes no progress, so the thread of rank 0, which waits for rank 1's requests, must do so.
 #[test]
 fn wait_all_accepts_requests_of_two_ranks() {
     type Requests = Vec<mpj::Request<Vec<u32>>>;

@@ -9,11 +9,11 @@ use crate::cache::{self, BlockPtr, Budget, DeferredFree, Teardown, ThreadCache, 
 use crate::class::Class;
 use crate::{AllocError, Storage};
 
-/// The maximum number of bytes that a refill takes from regions; it always takes at least one block.
+/// The maximum number of bytes that a refill takes from regions, unless a single block is larger.
 const MAX_FETCH_BYTES: usize = 64 << 10;
 
 impl<S: Storage> Arena<S> {
-    /// `id` is the number of this arena. The caller passes it, because the arena might not be in the CPU cache.
+    /// `id` is `arena.id()`. The caller passes it, because the arena might not be in the CPU cache.
     #[inline(always)]
     pub(crate) fn alloc_cached(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
@@ -45,7 +45,7 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = self.class(len)
             && self.attach_thread(caching)
             && let Some(Some(block)) = cache::with_cache(caching.id, |cache| {
-                // The cache might not have been in the table before, so it may contain a block after all.
+                // The table might not have referred to this thread's cache before, so the cache may contain a block.
                 let nearest = cache.nearest_class(class);
                 let is_large = Budget::is_large(class.bytes());
                 if let Some(nearest) = nearest.filter(|&nearest| nearest == class || !cache.should_refetch())
@@ -138,7 +138,7 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = location.class
             && arena_ref.attach_thread(caching)
         {
-            // Captures a pointer, not a reference: a thread that sees the last push may free the arena at once.
+            // The closure captures a pointer: another thread that sees the last push may free the arena at once.
             let is_cached = cache::with_cache(caching.id, |cache| {
                 if cache.push(block) {
                     return true;
@@ -158,7 +158,7 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::free_to_region(block) }
     }
 
-    /// Empties another magazine, and gives its budget to the magazine of `class`. Returns whether that has grown.
+    /// Empties another magazine, and gives its budget to the magazine of `class`. Returns whether the latter has grown.
     fn steal_budget(&self, caching: &CacheShared, cache: &ThreadCache, class: Class) -> bool {
         let Some(victim) = cache.victim(class) else { return false };
         self.flush_to_regions(cache, victim, cache.len(victim));
@@ -166,7 +166,7 @@ impl<S: Storage> Arena<S> {
         cache.grow(class, &caching.large)
     }
 
-    /// Enlarges the magazine of `class`, or moves its excess to the depot or the regions.
+    /// Enlarges the magazine of `class`, or moves some or all of its blocks to the depot or the regions.
     fn make_room(&self, cache: &ThreadCache, class: Class) {
         let Some(caching) = &self.caching else { return };
         if cache.grow(class, &caching.large) {
@@ -209,24 +209,24 @@ impl<S: Storage> Arena<S> {
     pub(crate) fn drain(&self) -> bool {
         let Some(caching) = &self.caching else { return false };
         // The depot is emptied before the regions are locked: no thread holds both locks at once.
-        let mut passed = Vec::new();
-        caching.depot.drain(|block| passed.push(block));
-        let mut given = passed.len();
+        let mut stored = Vec::new();
+        caching.depot.drain(|block| stored.push(block));
+        let mut returned = stored.len();
         let mut state = self.lock.lock();
-        for block in passed {
+        for block in stored {
             Self::return_to_region(&mut state, block);
         }
         cache::with_cache(caching.id, |cache| {
             for class in (0..cache::CLASSES).filter_map(Class::new) {
                 while let Some(block) = cache.take(class) {
                     Self::return_to_region(&mut state, block);
-                    given += 1;
+                    returned += 1;
                 }
                 cache.shrink(class, &caching.large);
             }
         });
         state.merge_all();
-        given > 0
+        returned > 0
     }
 
     /// Puts the calling thread's cache for this pool into the table. Returns false if [`cache::attach_thread`] does.

@@ -19,9 +19,9 @@ pub(super) struct RegionCounters {
     pub(super) blocks: u64,
     pub(super) bytes: usize,
     pub(super) peak: usize,
-    /// Frees of blocks that no region had granted; not 0 only after a bug.
+    /// Frees of blocks that no region had granted. Always 0, except after a bug.
     pub(super) invalid_frees: u64,
-    /// Of removed regions, as `merges`.
+    /// Splits in regions that were removed; `merges` likewise.
     pub(super) splits: u64,
     pub(super) merges: u64,
 }
@@ -32,7 +32,7 @@ pub(super) struct RegionEntry<S: Storage> {
     pub(super) division: Division,
     /// The number of live and cached blocks.
     pub(super) granted: u64,
-    /// The number of frees of the pool when the block of this `Whole` region was freed.
+    /// The value of `State::alloc_counters.frees` when the block of this `Whole` region was freed.
     pub(super) idle_since: u64,
 }
 

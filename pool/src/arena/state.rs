@@ -92,7 +92,7 @@ impl<S: Storage> State<S> {
     /// Takes a block out of the first region that has one, so that the last regions become idle.
     #[inline]
     pub(super) fn take(&mut self, class: Class) -> Option<cache::BlockPtr> {
-        // `flatten` would double the time.
+        // Not `flatten`, which would double the time.
         for slot in &mut self.slots {
             if let Some(entry) = slot
                 && let Some(taken) = entry.take(class, &mut self.region_counters)
@@ -103,7 +103,7 @@ impl<S: Storage> State<S> {
         None
     }
 
-    /// Allocates the smallest idle region whose size is from `len` to twice `len`.
+    /// Allocates the smallest idle region of one block whose size is from `len` to twice `len`.
     pub(super) fn alloc_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
         let fits = |entry: &&mut RegionEntry<S>| {
             matches!(entry.division, Division::Whole { is_live: false })
@@ -117,7 +117,7 @@ impl<S: Storage> State<S> {
         Some(taken)
     }
 
-    /// Frees a live block. Returns the result of `take_oldest_idle`, to drop after the lock is released.
+    /// Frees a live block. Returns the result of `take_oldest_idle`, which the caller drops after it releases the lock.
     #[inline]
     pub(super) fn free_block(&mut self, location: BlockLocation) -> Option<RegionEntry<S>> {
         self.alloc_counters.frees += 1;
@@ -143,7 +143,7 @@ impl<S: Storage> State<S> {
 
     /// Grows a live block in place, for a request of `len` bytes. Returns `None` if that is impossible.
     ///
-    /// Counts the bytes of a request and of a free, but no block.
+    /// Counts the bytes of a request and of a free, but neither an allocated nor a freed block.
     pub(super) fn grow(&mut self, location: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = location.class?;
         let entry = self.slots.get_mut(location.slot)?.as_mut()?;
@@ -160,7 +160,7 @@ impl<S: Storage> State<S> {
         Some(cache::BlockPtr { base: location.base, tag: entry.region.tag(Some(to)) })
     }
 
-    /// Returns a block to its region; returns the number of its bytes.
+    /// Returns a block to its region. Returns the size of the block.
     #[inline]
     pub(super) fn return_to_region(&mut self, BlockLocation { slot, base, class }: BlockLocation) -> usize {
         let Some(Some(entry)) = self.slots.get_mut(slot) else {
@@ -186,7 +186,7 @@ impl<S: Storage> State<S> {
 
     pub(super) fn register(&mut self, cache: NonNull<ThreadCache>) {
         let cache = CachePtr(cache);
-        // A thread that frees a block of a dropped pool might register only then.
+        // A thread may register when it frees a block of a pool that is already dropped.
         if self.pool_dropped {
             cache.get().pool_dropped.raise();
         }

@@ -45,14 +45,14 @@ impl BuddyMap {
         if free.intersects(starts) {
             return Err("a child is free and live");
         }
-        let right = match free.longest_run() {
+        let in_right_list = match free.longest_run() {
             0 => true,
             64 => list == RunList::WHOLE,
-            // A run of leaves that is too short at every valid start is unusable.
+            // A run of leaves might have no valid start. Then the group can be in a list of shorter runs.
             _ if number == 0 => list < RunList::WHOLE || list == RunList::FULL,
             longest => (RunList::of(longest)..RunList::WHOLE).contains(&list),
         };
-        if !right {
+        if !in_right_list {
             return Err("in the wrong list");
         }
         if number < self.top {

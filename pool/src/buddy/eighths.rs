@@ -101,7 +101,7 @@ impl BuddyMap {
         claimed
     }
 
-    /// Opens the group of a child if necessary. Returns false if the group is part of a live block.
+    /// Opens the group of a child if it is closed. Returns false if the group is part of a live block.
     fn open_above(&mut self, number: usize, child: u64) -> bool {
         let group = GroupId::of(child >> 6);
         // The group of the top level is always open, so the recursion ends.

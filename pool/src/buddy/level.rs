@@ -16,7 +16,7 @@ pub(super) struct Level {
     pub(super) heads: [GroupId; RunList::COUNT],
     /// Bit n is set if `heads[n]` is not empty.
     pub(super) linked: u32,
-    /// Runs of leaves start at aligned positions. Larger children are aligned enough for every block.
+    /// Whether this is level 0, whose runs start at aligned positions. Larger children are aligned for all blocks.
     is_lowest: bool,
 }
 
@@ -76,8 +76,8 @@ impl Level {
 
     /// Allocates `count` adjacent children from the lowest list that has a long enough run. Returns `None` if none has.
     ///
-    /// The group stays in its list, although its longest run may be shorter now: most of the time, the children are
-    /// freed before such a run is requested again. The first `take` that finds the run too short moves the group.
+    /// Unless it was whole, the group stays in its list, although its longest run may be shorter now: the children are
+    /// usually freed before such a run is requested again. The first `take` that finds it too short moves the group.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
         let (list, starts) = (RunList::of(count), self.valid_starts(count));
@@ -182,7 +182,7 @@ impl Level {
         group.starts = group.starts.with(Word::run(bit, 1));
     }
 
-    /// Frees `count` children. If the group is free then, unlinks it; the caller must call `set_whole` or `close`.
+    /// Frees `count` children. If all 64 are free then, unlinks the group; the caller must call `set_whole` or `close`.
     #[inline]
     pub(super) fn free_run(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);

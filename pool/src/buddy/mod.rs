@@ -1,6 +1,6 @@
 //! Records which leaves (units of 64 bytes) of a region are free: a buddy allocator. See `README.md` in this folder.
 //!
-//! It computes with indices: it neither accesses the managed memory nor knows its address.
+//! The map computes with indices: it neither accesses the managed memory nor knows its address.
 
 mod check;
 mod eighths;
@@ -176,7 +176,7 @@ impl BuddyMap {
     /// Frees children of a level, and merges them with free neighbours.
     #[inline]
     fn free_children(&mut self, mut level: usize, mut child: u64, mut count: u32) {
-        // Ends at the top at the latest: its group has fewer than 64 children, so it never becomes whole.
+        // The loop ends at the top at the latest: the top group has fewer than 64 children, so it never becomes whole.
         loop {
             match self.levels[level].free_run(child, count) {
                 FreeOutcome::InRun(list) => {
@@ -242,7 +242,7 @@ impl Span {
     }
 }
 
-/// Returns the index of a list among those of all levels. A run that can be cut from another one has no higher index.
+/// Returns the index of a list among those of all levels. A run cut from another run never has a higher index.
 #[inline]
 fn list_index(level: usize, list: RunList) -> u8 {
     level as u8 * RunList::COUNT as u8 + list.0

@@ -1,4 +1,4 @@
-/// Counts of one thread, or of the operations under the pool's lock. Only the sum of all gives the live blocks.
+/// Counts of one thread, or of the operations under the pool's lock. Only their sum gives the number of live blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,
@@ -20,7 +20,7 @@ impl AllocCounters {
         self.hits += other.hits;
     }
 
-    /// Can be too low, if a block was freed by a thread whose counts were read after those of the allocating thread.
+    /// The result is too low if a block was freed by a thread whose counts were read after the allocating thread's.
     pub(crate) fn live_blocks(&self) -> u64 {
         self.allocs.saturating_sub(self.frees)
     }

@@ -1,7 +1,7 @@
 use super::{BlockPtr, CLASSES, Class, ThreadCache};
 use crate::sync::{ByteBudget, Lock};
 
-/// Free blocks that threads exchange. Each class has its own lock, taken once for many blocks.
+/// Free blocks that threads exchange. Each class has its own lock, which a batch of blocks takes once.
 #[derive(Debug)]
 pub(crate) struct Depot {
     bins: [Lock<DepotBin>; CLASSES],
@@ -13,7 +13,7 @@ pub(crate) struct Depot {
 #[derive(Debug)]
 struct DepotBin {
     blocks: Vec<BlockPtr>,
-    /// Whether a thread has requested a block since the last [`clear_for`](Depot::clear_for).
+    /// Whether a thread has requested a block since [`clear_for`](Depot::clear_for) last examined this bin.
     is_used: bool,
 }
 
@@ -26,7 +26,7 @@ impl Depot {
         Depot { bins, budget: ByteBudget::new(bytes as u64), capacity: bytes }
     }
 
-    /// Moves blocks into a magazine, up to its free slots. Returns how many.
+    /// Moves blocks into a magazine until it has no free slot. Returns the number moved.
     pub(crate) fn refill(&self, cache: &ThreadCache, class: Class) -> usize {
         let wanted = cache.free_slots(class);
         let Some(bin) = self.bins.get(class.index()) else { return 0 };
@@ -58,7 +58,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Moves up to `count` blocks out of a magazine, as far as they fit here. Returns how many.
+    /// Moves up to `count` blocks out of a magazine, as far as they fit here. Returns the number moved.
     pub(crate) fn store(&self, cache: &ThreadCache, class: Class, count: usize) -> usize {
         let max_blocks = self.max_blocks(class);
         let Some(bin) = self.bins.get(class.index()).filter(|_| count > 0) else { return 0 };
@@ -88,8 +88,8 @@ impl Depot {
         if max_blocks < 2 { 0 } else { max_blocks }
     }
 
-    /// Makes room for `count` blocks of `class` in the byte budget. Removes and returns blocks of another class: the
-    /// one with the most bytes here among those that no thread has requested since the last call.
+    /// Makes room for up to `count` blocks of `class` in the byte budget. Removes and returns blocks of another class:
+    /// the one with the most bytes here among those that no thread has requested since the last call.
     pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<BlockPtr> {
         let count =
             count.min(self.max_blocks(class).saturating_sub(self.bins[class.index()].lock().blocks.len()));

@@ -60,7 +60,7 @@ pub(crate) struct ThreadCache {
     borrowed: Cell<usize>,
     rebalance_calls: Cell<u32>,
     refetch_calls: Cell<u32>,
-    /// The allocations and frees of each class at the last call of `victim` that examined the class.
+    /// The sum of allocations and frees of each class at the last call of `victim` that examined the class.
     used_at_scan: Box<[Cell<u64>]>,
     /// The pool is dropped: cache no more blocks.
     pub(crate) pool_dropped: Flag,
@@ -156,7 +156,7 @@ impl ThreadCache {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.capacity.get() - stack.len()) as usize)
     }
 
-    /// Counts a block that goes straight to the user. Returns false if the class is not cached.
+    /// Counts a block that goes straight to the user. Returns false if the class has no magazine.
     pub(crate) fn count_direct(&self, block: BlockPtr, requested: usize) -> bool {
         let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
         stack.net_refills.set(stack.net_refills.get().wrapping_add(1));
@@ -220,10 +220,10 @@ impl ThreadCache {
         calls.is_multiple_of(64)
     }
 
-    /// Returns the class from which to take budget for `class`, if any.
+    /// Returns the class from which to take budget for `class`, or `None` if no class qualifies or `class` needs none.
     ///
-    /// Candidates have the same budget as `class`, of small or of large blocks. A small class must free enough for one
-    /// block of `class`. Classes that were not used since the last call come first, then those with the largest part of
+    /// Candidates are small if `class` is small, and otherwise large. A small candidate must free enough for one block
+    /// of `class`. Classes that were not used since the last call come first, then those with the largest part of
     /// the budget. A class in use is taken only if its part is at least that of `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
@@ -266,9 +266,9 @@ impl ThreadCache {
         self.misses.add(1);
     }
 
-    /// Returns the counts of this thread, which may be slightly old for another thread.
+    /// Returns the counts of the owning thread. Another thread may read slightly old counts.
     ///
-    /// Frees are read first: a block that this thread allocates and frees meanwhile never counts as freed only.
+    /// Frees are read first: otherwise, a block that the owner allocates and frees meanwhile could count as freed only.
     pub(crate) fn counters(&self) -> AllocCounters {
         let mut sum = AllocCounters::default();
         for stack in &self.stacks {

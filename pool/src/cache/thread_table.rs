@@ -31,7 +31,7 @@ impl CacheTable {
         &self.slots[id as usize % TABLE_SLOTS]
     }
 
-    /// Makes the cache of pool `id` the last one. Returns false if it is not in the table.
+    /// Stores the cache of pool `id` in `last`. Returns false if it is not in the table.
     #[cold]
     #[inline(never)]
     fn make_last(&self, id: u64) -> bool {
@@ -113,7 +113,7 @@ pub(crate) fn with_last_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R
     })
 }
 
-/// As `with_last_cache`, if it is in the table but was not used last.
+/// As `with_last_cache`, for a cache that is in the table but was not used last.
 #[inline]
 pub(crate) fn with_table_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE
@@ -121,7 +121,7 @@ pub(crate) fn with_table_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> 
         .flatten()
 }
 
-/// As `with_last_cache`, if it is in the table.
+/// As `with_last_cache`, for any cache in the table.
 #[inline]
 pub(crate) fn with_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     let is_at_hand = TABLE.with(|table| table.last.get().0 == id || table.make_last(id));

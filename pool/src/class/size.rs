@@ -6,19 +6,20 @@ use super::{MAX_BLOCK, MIN_BLOCK, Order};
 
 /// A block size: 64, 128, 256, then 320, 384, 448, 512, 640, … four per power of two.
 ///
-/// So above 256 bytes, a block is at most a quarter larger than the request, and 9 % on average over logarithmic sizes.
+/// Above 256 bytes, a block is at most a quarter larger than the request. Over log-uniform requests, blocks have 9 %
+/// more bytes than requested.
 ///
-/// The number is the position in the sequence 64, 80, 96, 112, 128, 160, … with four sizes per power of two. Below 256,
-/// only the powers of two are classes, so six numbers are unused. This keeps the formulas free of branches.
+/// The index is the position in the sequence 64, 80, 96, 112, 128, 160, … with four sizes per power of two. Below 256,
+/// only the powers of two are classes, so six indices are unused. This keeps the formulas free of branches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u8);
 
 impl Class {
     /// Above this size, classes are a quarter of a power of two apart.
     const FINE_ABOVE: usize = 256;
-    /// The number of the quarter that ends at 64 bytes: each power of two has four quarters, numbered from 1 byte on.
+    /// The number of the quarter that ends at 64 bytes: each power of two has four quarters, the first from 1 byte on.
     const FIRST_QUARTER: u32 = 23;
-    /// The bits of 1.0 that hold the exponent and the quarter.
+    /// The exponent bits of 1.0, and the two fraction bits that give the quarter.
     const QUARTER_OF_ONE: u32 = 1f32.to_bits() >> 21;
 
     /// Returns the smallest class that holds `len` bytes, or `None` above `MAX_BLOCK`.
@@ -37,8 +38,8 @@ impl Class {
     /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is from 1 byte to 8
     /// MiB. Otherwise returns a larger index, with which a lookup in a list of these classes fails.
     ///
-    /// The leading bits of a float hold the logarithm and the quarter; rounding changes only its last bits. If `len` is
-    /// 0 or above `isize::MAX`, `last` is negative: the sign bit makes the index larger than all others.
+    /// The leading bits of a float give the logarithm and the quarter; up to 8 MiB, no rounding changes them. If `len`
+    /// is 0 or above `isize::MAX + 1`, `last` is negative: the sign bit makes the index larger than all others.
     #[inline]
     pub(crate) const fn index_for_len(len: usize) -> usize {
         let last = (len.wrapping_sub(1) | (MIN_BLOCK - 1)) as isize;
@@ -46,8 +47,8 @@ impl Class {
         ((quarter | Self::coarse_mask(len)) - (Self::QUARTER_OF_ONE + Self::FIRST_QUARTER)) as usize
     }
 
-    /// Returns 3 for sizes up to `FINE_ABOVE`, which selects the last quarter of each power, and 0 above. Sizes of a
-    /// quarter of the address range or more have other results.
+    /// Returns 3 for sizes up to `FINE_ABOVE`, which selects the last quarter of each power, and 0 above. The result is
+    /// unspecified for sizes of a quarter of the address range or more.
     #[inline]
     const fn coarse_mask(len: usize) -> u32 {
         (len.wrapping_sub(Self::FINE_ABOVE + 1) >> (usize::BITS - 2)) as u32
@@ -78,7 +79,7 @@ impl Class {
         Class(index)
     }
 
-    /// Returns the class with this index, or `None` past the last class and at unused numbers.
+    /// Returns the class with this index, or `None` for an index that is unused or past the last class.
     pub(crate) fn new(index: usize) -> Option<Class> {
         let class = Class(u8::try_from(index).ok()?);
         let is_used = class <= Self::for_len(MAX_BLOCK)? && Self::for_len(class.bytes()) == Some(class);
@@ -92,7 +93,7 @@ impl Class {
     }
 
     #[inline]
-    /// 5 to 8, of the outer block.
+    /// Returns the size in eighths of the outer block, 5 to 8.
     pub(crate) const fn eighths(self) -> u32 {
         5 + ((self.0 as u32 + Self::FIRST_QUARTER) & 3)
     }

@@ -21,13 +21,13 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Creates a file of `len` bytes, rounded up to a multiple of 4096, that did not exist, for this user alone.
+    /// Creates a new file with `len` bytes after its header, rounded up to a multiple of 4096, for this user alone.
     ///
     /// The disk space is allocated at once, so that a full disk is an error here and not a signal later.
     ///
     /// # Errors
     /// [`StorageError::Size`] above the address space; [`StorageError::Refused`] if the file exists or cannot be
-    /// created, allocated or mapped; [`StorageError::Short`] if the header is written only in part.
+    /// created, allocated, written or mapped; [`StorageError::Short`] if the header is written only in part.
     ///
     /// # Safety
     /// For as long as the value lives, the file is not truncated, and processes write only at offsets sent to them.

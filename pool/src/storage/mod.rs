@@ -117,11 +117,11 @@ unsafe impl Storage for Box<dyn Storage> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The size is unsuitable, a source returned less than requested, or the map of the region cannot be allocated.
+    /// The size is unsuitable, a source returned less than requested, or memory for the region's map is exhausted.
     Size {
         /// The bytes requested.
         asked: usize,
-        /// The maximum in bytes, or the smaller size that a source returned.
+        /// The maximum in bytes, or the size that a source returned.
         most: usize,
     },
     /// A range of bytes is not entirely in the segment.
@@ -142,7 +142,7 @@ pub enum StorageError {
         /// The error number.
         errno: i32,
     },
-    /// The file lacks a seal, so a peer could change its size.
+    /// The file lacks a required seal, so a peer could change its size or its seals.
     Unsealed {
         /// The required seals.
         needed: u32,

@@ -10,8 +10,8 @@ const HUGE: usize = 2 << 20;
 /// A private anonymous mapping, aligned to 2 MiB and advised to use huge pages.
 ///
 /// The first 4 MiB are faulted in when [`create`](Pages::create) returns. From Linux 5.14 on, a short-lived thread
-/// faults in the rest, 2 MiB at a time from the start, where a pool allocates first. All other pages are faulted in at
-/// the first access. Other systems use ordinary pages.
+/// faults in the rest, 2 MiB at a time from the start, where a pool allocates first. Otherwise, the first access faults
+/// a page in. Other systems use ordinary pages.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};
@@ -41,7 +41,7 @@ impl Pages {
     pub fn create(len: usize) -> Result<Pages, StorageError> {
         const MAX: usize = (isize::MAX as usize & !(HUGE - 1)) - HUGE;
         let size = whole_pages(len, sys::page_size(), MAX)?;
-        // One more huge page of address space, which is never touched, lets the start be aligned.
+        // One more huge page of address space lets the start be aligned. The surplus is never touched.
         let mut map = MmapOptions::new()
             .len(size + HUGE)
             .map_anon()
@@ -65,7 +65,7 @@ fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
     let map = Arc::clone(map);
     let work = move || {
         for at in (from..to).step_by(HUGE) {
-            // This thread has the last handle of the mapping, so the pages will not be used.
+            // This thread has the last handle of the mapping, so no one will use the pages.
             let is_alone = Arc::strong_count(&map) == 1;
             if is_alone || sys::populate(&map, at, HUGE.min(to - at)).is_err() {
                 return;

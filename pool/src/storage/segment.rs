@@ -11,7 +11,7 @@ use crate::RegionKey;
 mod header;
 pub(super) use header::{HEADER, Header, new_epoch};
 
-/// A mapping of a [`SharedStorage`](crate::SharedStorage) segment or a file like it: addresses only, no blocks.
+/// A mapping of a [`SharedStorage`](crate::SharedStorage) or a [`FileStorage`](crate::FileStorage), without blocks.
 ///
 /// Access through the addresses is unsafe: the processes must agree on who accesses which bytes when, and a peer may
 /// write at any time. Copy a value once, check the copy, then use it.
@@ -73,7 +73,7 @@ impl SegmentView {
         if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
     }
 
-    /// Returns the segment's number. Two segments of one host are very unlikely to have the same.
+    /// Returns the number of the segment. Two segments of one host are very unlikely to have the same number.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -95,7 +95,7 @@ impl SegmentView {
         self.size
     }
 
-    /// Returns the address of `len` bytes at `offset`, or `None` if they do not all lie in the segment.
+    /// Returns the address of `len` bytes at `offset`, or `None` if the bytes do not all lie in the segment.
     pub fn ptr_at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset + len ≤ size`, so the sum stays inside the mapping by invariant 1.
@@ -112,8 +112,8 @@ impl SegmentView {
     /// the NUMA node of the calling thread by default. Bytes that have memory already keep it and their content.
     ///
     /// # Errors
-    /// [`StorageError::Range`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no
-    /// more memory.
+    /// [`StorageError::Range`] if the bytes do not all lie in the segment, [`StorageError::Refused`] if the system call
+    /// fails, usually because memory is exhausted.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub fn commit(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         use rustix::fs::{FallocateFlags, fallocate};
@@ -122,7 +122,7 @@ impl SegmentView {
         }
         self.check_range(offset, len)?;
         let at = (HEADER + offset) as u64;
-        // A signal undoes the progress of the call.
+        // If a signal interrupts the call, the kernel undoes its progress.
         rustix::io::retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, at, len as u64))
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
@@ -165,8 +165,8 @@ impl SegmentView {
     /// Borrows the descriptor of the file, which a further peer can attach.
     ///
     /// # Safety
-    /// The descriptor and its duplicates are only passed on, attached (in any process), or read from. Other writes,
-    /// holes or mappings would change blocks that other handles own.
+    /// The descriptor and its duplicates are only passed on, attached (in any process), or read from. Writes and holes
+    /// through the descriptor, and other mappings, could change blocks that handles own.
     pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

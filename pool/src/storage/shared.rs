@@ -46,7 +46,7 @@ impl SharedStorage {
     /// Creates a segment of `len` bytes, rounded up to a multiple of 4096, and faults it in.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.
+    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if a system call fails.
     pub fn create(len: usize) -> Result<SharedStorage, StorageError> {
         // Extends the file with memory, so that exhausted memory is an error here and not a signal later.
         let extend = |fd: &OwnedFd, total| {
@@ -73,7 +73,7 @@ impl SharedStorage {
     /// The header is copied once and checked against the file before anything is mapped.
     ///
     /// # Errors
-    /// [`StorageError::Refused`] if it is not a memfd or cannot be mapped, [`Unsealed`](StorageError::Unsealed),
+    /// [`StorageError::Refused`] if the file is not a memfd or cannot be mapped, [`Unsealed`](StorageError::Unsealed),
     /// [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Unfinished`](StorageError::Unfinished),
     /// [`Version`](StorageError::Version), [`Length`](StorageError::Length).
     pub fn attach(fd: OwnedFd) -> Result<SegmentView, StorageError> {

@@ -59,7 +59,7 @@ impl Growth {
     /// Merges each block that returns to its region at once with its free neighbours, as in the mpjbuf paper.
     ///
     /// By default, a region keeps a few merges pending until a request finds no block, because the same blocks are
-    /// likely to be split again. No request fails because of it.
+    /// likely to be split again. No request fails because of a pending merge.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};

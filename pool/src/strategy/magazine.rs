@@ -6,10 +6,10 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 
 /// A pool whose threads cache freed blocks for their next requests.
 ///
-/// A thread allocates from its own magazines, without a lock. Half or all of a full magazine moves to a depot under one
-/// lock, where other threads find the blocks. So a block may be freed on any thread, and a stream of small blocks from
-/// one thread to another takes locks only once per batch. Blocks that fit neither in the magazines nor in the depot
-/// return to their regions, as in [`Buddy`](crate::Buddy).
+/// A thread allocates from its own magazines, without a lock. Half or all of a full magazine moves to a depot, where
+/// other threads find the blocks; the move takes one lock. So a block may be freed on any thread, and a stream of small
+/// blocks from one thread to another takes locks only once per batch. Blocks without room return to their regions, as
+/// in [`Buddy`](crate::Buddy).
 ///
 /// Above 256 bytes, there are four block sizes per power of two, so the right size is at most a quarter larger than the
 /// request. A thread without a cached block of that size can use one that is up to 50 % larger.
@@ -64,10 +64,10 @@ impl<S: Storage> Magazine<S> {
         Magazine { arena, id }
     }
 
-    /// Returns the blocks that the depot and the calling thread cache to the regions, for other threads. An exiting
-    /// thread returns its blocks by itself.
+    /// Empties the depot and the cache of the calling thread: their blocks return to the regions, for use by other
+    /// threads. An exiting thread returns its blocks by itself.
     ///
-    /// If the calling thread has used another `Magazine` since, its blocks might stay cached.
+    /// If the calling thread has used another `Magazine` since it used this one, its blocks might stay cached.
     pub fn drain(&self) {
         self.arena().drain();
     }

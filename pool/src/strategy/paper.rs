@@ -80,7 +80,7 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the size of the largest region. Regions are powers of two, so that blocks have buddies.
+    /// Returns the size of the largest region within the limit. Regions are powers of two, so that blocks have buddies.
     fn max_region(&self) -> usize {
         let most = self.growth.limit.min(1 << if usize::BITS == 64 { 47 } else { 30 });
         if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }

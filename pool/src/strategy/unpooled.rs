@@ -22,7 +22,7 @@ pub struct Unpooled<S: Storage> {
     pending: Mutex<u64>,
 }
 
-/// Bytes that count against the limit while a storage is being created. The drop, also in a panic, releases them.
+/// Bytes that count against the limit while a storage is being created. Dropping the value releases them.
 struct Pending<'a> {
     all: &'a Mutex<u64>,
     size: u64,

@@ -382,7 +382,7 @@ fn errors_of_the_storage_are_passed_on() {
     assert!(pool.alloc(MIB).is_ok(), "the pool is still usable");
     let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
     assert!(matches!(short.alloc(1).unwrap_err().kind, AllocErrorKind::Storage(StorageError::Size { .. })));
-    // With 32-bit addresses, no size is certain to be refused.
+    // With 32-bit addresses, the system might grant any size.
     #[cfg(target_pointer_width = "64")]
     {
         let greedy = Buddy::growing(Growth::default(), Pages::create);
@@ -555,7 +555,7 @@ fn single_block_regions_do_not_raise_the_cache_budget() {
 fn pending_storages_count_against_the_limit() {
     static POOL: OnceLock<Unpooled<Heap>> = OnceLock::new();
     let within = || {
-        // Stands for a concurrent call of another thread.
+        // Simulates a concurrent call of another thread.
         let error = POOL.get().unwrap().alloc(40 << 10).unwrap_err();
         assert_eq!(error.kind, AllocErrorKind::Full { capacity: 96 << 10 });
     };

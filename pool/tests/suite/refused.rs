@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Runs `body` in a new process with this resource limit; `name` is the name of the calling test.
-fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
+fn run_limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
     const CHILD: &str = "MPJ_POOL_REFUSED";
     if std::env::var(CHILD).as_deref() == Ok(name) {
         let maximum = getrlimit(resource).maximum;
@@ -19,7 +19,7 @@ fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
         return body();
     }
     if std::env::var_os("ASAN_OPTIONS").is_some() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED {name}: the address sanitizer itself exceeds the limit");
+        let _ = writeln!(std::io::stderr(), "SKIPPED {name}: does not run under the address sanitizer");
         return;
     }
     // Exceeding the file size limit also raises a signal, which must not end the process.
@@ -35,7 +35,7 @@ fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
 }
 
 /// Checks that a storage, and a pool over it, report the requested size and the system call.
-fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize, what: &str, why: Errno) {
+fn fails_with<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize, what: &str, why: Errno) {
     let errno = why.raw_os_error();
     let StorageError::Refused { asked, call, errno: found } = create(len).unwrap_err() else {
         panic!("another error");
@@ -57,23 +57,23 @@ fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize,
 
 #[test]
 fn no_descriptor_left() {
-    limited("no_descriptor_left", Resource::Nofile, 0, || {
-        refuses(SharedStorage::create, 1 << 20, "memfd_create", Errno::MFILE);
+    run_limited("no_descriptor_left", Resource::Nofile, 0, || {
+        fails_with(SharedStorage::create, 1 << 20, "memfd_create", Errno::MFILE);
     });
 }
 
 #[test]
 fn no_room_for_the_file() {
-    limited("no_room_for_the_file", Resource::Fsize, 1 << 16, || {
-        refuses(SharedStorage::create, 1 << 20, "fallocate", Errno::FBIG);
+    run_limited("no_room_for_the_file", Resource::Fsize, 1 << 16, || {
+        fails_with(SharedStorage::create, 1 << 20, "fallocate", Errno::FBIG);
         assert!(SharedStorage::create(1 << 12).is_ok(), "a smaller one");
     });
 }
 
 #[test]
 fn no_address_space_left() {
-    limited("no_address_space_left", Resource::As, 256 << 20, || {
-        refuses(Pages::create, 1 << 30, "mmap", Errno::NOMEM);
+    run_limited("no_address_space_left", Resource::As, 256 << 20, || {
+        fails_with(Pages::create, 1 << 30, "mmap", Errno::NOMEM);
         assert!(Pages::create(1 << 20).is_ok(), "a smaller one");
     });
 }
@@ -82,7 +82,7 @@ fn no_address_space_left() {
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn no_thread_left_to_fault_pages_in() {
-    limited("no_thread_left_to_fault_pages_in", Resource::As, 1 << 30, || {
+    run_limited("no_thread_left_to_fault_pages_in", Resource::As, 1 << 30, || {
         // No address space is left for a stack, so the rest of the pages are faulted in on access.
         let pages = (1..=1024).rev().find_map(|size| Pages::create(size << 20).ok()).unwrap();
         assert!(pages.size() > 8 << 20);

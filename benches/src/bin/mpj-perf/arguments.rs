@@ -15,9 +15,9 @@ const MAX_THREADS: usize = 256;
 
 /// Measures messages, collectives, datatypes, pools and codecs
 ///
-/// Rank 0 prints comma-separated lines as they are measured; lines that start with # are remarks. Ranks are processes under
-/// mpjrun, and otherwise threads of this process. Each rank is bound to its own cores if there are enough. mpj-perf PROGRAM
-/// --help lists the columns and options of a program.
+/// Rank 0 prints comma-separated lines during the measurement. Lines that start with # are remarks. Ranks are processes
+/// under mpjrun, and otherwise threads of this process. Each rank is bound to its own cores if there are enough.
+/// mpj-perf PROGRAM --help lists the columns and options of a program.
 ///
 /// Examples:
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Ranks {
-    /// Number of ranks, as threads of this process; under mpjrun, its number of ranks [default: 2]
+    /// Number of ranks, as threads of this process; under mpjrun, it must equal mpjrun's -n [default: 2]
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) ranks: Option<usize>,
 }
@@ -51,8 +51,8 @@ pub(crate) struct Ranks {
 pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) ranks: Ranks,
-    /// Cores of each rank that is a thread: auto (an equal share of the cores, if there is one for each rank), core (one
-    /// core) or none (any core). For processes, use mpjrun --bind [default: MPJ_BIND, or auto]
+    /// Cores of each rank that is a thread: auto (an equal share of the cores, if they are enough for all ranks), core
+    /// (one core) or none (any core). For processes, use mpjrun --bind [default: MPJ_BIND, or auto]
     #[arg(long, value_name = "CORES", value_parser = bind)]
     pub(crate) bind: Option<Bind>,
     /// Prints the traffic of rank 0 by device and protocol at the end
@@ -73,9 +73,9 @@ pub(crate) enum Program {
     Ranks(RankProgram),
     /// Memory pools and other allocators, without ranks
     ///
-    /// Strategies: magazine (the default pool), buddy (without thread caches), buddy-eager (merges at each free), buddy1
-    /// and buddy2 (of the mpjbuf paper), unpooled. Storages: pages and heap (the direct and indirect buffers of the paper).
-    /// Contenders run interleaved. The ratio is the median of the ratios to the best contender of another strategy.
+    /// Strategies: magazine (the default pool), buddy (without thread caches), buddy-eager (merges at each free),
+    /// buddy1 and buddy2 (of the mpjbuf paper), unpooled. Storages: pages and heap (the paper's direct and indirect
+    /// buffers). Contenders run interleaved. A ratio is the median of the ratios to the best of another strategy.
     ///
     /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other
     ///
@@ -83,8 +83,8 @@ pub(crate) enum Program {
     Pools(PoolsArgs),
     /// Codecs of objects and other serializers, in one process without ranks
     ///
-    /// Values: 100k f64 (also as plain memory, Raw), a mesh of nested vectors, log records. encode reuses memory (except
-    /// bitcode with serde), decode drops the value. The feature comparators adds bincode 2, bitcode, rkyv and wincode.
+    /// Values: 100k f64 (also as plain memory, Raw), a mesh of nested vectors, log records. encode reuses memory,
+    /// except bitcode with serde; decode drops the value. The feature comparators adds bincode, bitcode, rkyv, wincode.
     ///
     /// SERDE,value,codec,kind,way,bytes,ns (median),ratio to best other serde,to best other,to memcpy
     Serde(SerdeArgs),
@@ -97,25 +97,24 @@ pub(crate) enum RankProgram {
     ///
     /// Times are those of half a round trip.
     ///
-    /// PP,variant,bytes,iterations,median us,min us,p99 us,MB/s (variant: same, rotating or freshly written buffers; used: all words are written and read)
+    /// PP,variant,bytes,iterations,median us,min us,p99 us,MB/s (variant: same, rot: rotating, fresh: freshly written;
+    /// used: all words of the buffers are written and read)
     ///
-    /// RATE,bytes,window,M messages/s (median),best; RATE_BI in both directions at once
+    /// RATE,bytes,window,M messages/s (median),best; BW,bytes,window,MB/s; RATE_BI and BIBW in both directions at once
     ///
-    /// BW,bytes,window,MB/s; BIBW in both directions at once
+    /// --payload: WHOLE,payload,shape,bytes,median us,min us,ratio (to a slice of the same size; for objects, to
+    /// encoding, sending a slice and decoding)
     ///
-    /// --payload: WHOLE,payload,shape,bytes,median us,min us,ratio (to a slice of the same size; for objects, to encoding,
-    /// sending a slice and decoding)
+    /// --threads: THREADS,threads,median us,M messages/s (8 bytes, windows of 64, the sum of all threads; the last line
+    /// measures one thread again, because a rank that has used several threads takes locks)
     ///
-    /// --threads: THREADS,threads,median us,M messages/s (of 8 bytes, in windows of 64, all threads together; the last line is
-    /// one thread again, because a rank takes locks from its second thread on)
-    ///
-    /// --pool: POOLPP,strategy,storage,bytes,median us,min us,p99 us,MB/s; POOLPPMEM,strategy,storage,MiB in regions,peak MiB
-    /// granted,blocks,blocks that were not in the thread's cache
+    /// --pool: POOLPP,strategy,storage,bytes,median us,min us,p99 us,MB/s; POOLPPMEM,strategy,storage,MiB in regions,
+    /// peak MiB in live and cached blocks,blocks,blocks that were not in the thread's cache
     Pingpong(PingpongArgs),
     /// Collectives of any number of ranks
     ///
-    /// COLL,operation,ranks,bytes,iterations,median us,min us,us back to back (of the slowest rank; bytes of the vector, or of
-    /// the block of each rank)
+    /// COLL,operation,ranks,bytes,iterations,median us,min us,us back to back (times of the slowest rank; bytes of the
+    /// vector, or of the block of each rank)
     Coll(CollArgs),
     /// Derived datatypes: packing, unpacking, and sending between two ranks
     ///
@@ -125,24 +124,24 @@ pub(crate) enum RankProgram {
     Ddt(DdtArgs),
     /// Data paths between two ranks: through pool blocks, or without copies
     ///
-    /// Uses the device of the job (mpjrun --devices). Shapes: contiguous, strided and indexed elements, and objects; freshly
-    /// written or unmodified.
+    /// Uses the device of the job (mpjrun --devices). Shapes: contiguous, strided and indexed elements, and objects;
+    /// freshly written or unmodified.
     ///
     /// MEMCPY,bytes,median us,MB/s
     ///
-    /// PATH,shape,fresh or same,bytes,path,median us,min us,p99 us,MB/s (half round trips); remarks at the end name the best
-    /// path of each shape by size, and whether auto selects it
+    /// PATH,shape,fresh or same,bytes,path,median us,min us,p99 us,MB/s (half round trips); remarks at the end name the
+    /// faster path of each shape by size, and compare auto with it
     Paths(PathsArgs),
     /// Writes a parameter file with the message size from which the device should not copy
     ///
-    /// Run it once for each device of the job (mpjrun --devices), with two ranks. MPJ_CONFIG_FILE=FILE makes jobs read it.
+    /// Run it with two ranks, once per device (mpjrun --devices). Jobs read the file that MPJ_CONFIG_FILE names.
     ///
     /// TUNE,device,bytes,us as set and us without copies (freshly written),the same two (unmodified),ratio
     Tune(TuneArgs),
     /// Many messages that match their receives in order and in reverse
     ///
-    /// MATCH,queue,order,messages,median us,min us,ns per message (queue: the receives were posted, or the messages were
-    /// unexpected; order: of the receives; reverse_any: in reverse, from any source)
+    /// MATCH,queue,order,messages,median us,min us,ns per message (queue: the receives were posted, or the messages
+    /// were unexpected; order: of the receives; reverse_any: in reverse, from any source)
     Matching(MatchingArgs),
     /// Starts and ends a job
     Hello(Ranks),
@@ -192,7 +191,7 @@ pub(crate) struct PingpongArgs {
     /// Largest message in bytes
     #[arg(default_value_t = 16_777_216)]
     pub(crate) max_bytes: usize,
-    /// MiB of memory in which buffers rotate, twice for each rank
+    /// MiB of memory in which buffers rotate; each rank allocates it twice
     #[arg(default_value_t = 128)]
     pub(crate) rotate_mib: usize,
     /// Measures these payloads instead, comma-separated
@@ -257,7 +256,7 @@ pub(crate) struct PathsArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TuneArgs {
-    /// Parameter file to write; its other parameters stay
+    /// Parameter file to write; its other parameters are kept
     pub(crate) file: PathBuf,
     /// Milliseconds per point
     #[arg(default_value = "40", value_parser = milliseconds, allow_negative_numbers = true)]

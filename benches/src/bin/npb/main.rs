@@ -51,10 +51,10 @@ struct CgArgs {
     /// Problem size: S, W, A, B or C
     #[arg(value_parser = Class::parse)]
     class: Class,
-    /// Number of ranks, a power of two, as threads of this process; under mpjrun, its number of ranks [default: 1]
+    /// Number of ranks, a power of two, as threads of this process; under mpjrun, equal to mpjrun's -n [default: 1]
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks, allow_negative_numbers = true)]
     ranks: Option<usize>,
-    /// Runs one outer iteration less, which must not verify
+    /// Runs one outer iteration fewer than the class specifies, so that the run does not verify
     #[arg(long, hide = true)]
     iterations_off_by_one: bool,
 }
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     let status = Arc::new(AtomicU8::new(0));
     let worst = Arc::clone(&status);
     let exit_code = mpj::run_with(Launch::threads(args.ranks.unwrap_or(1)), move |world: World| {
-        worst.fetch_max(rank(&world, args)?, Ordering::Relaxed);
+        worst.fetch_max(run_rank(&world, args)?, Ordering::Relaxed);
         Ok::<(), Error>(())
     });
     match status.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn rank(world: &World, args: CgArgs) -> Result<u8, Error> {
+fn run_rank(world: &World, args: CgArgs) -> Result<u8, Error> {
     let leader = world.rank() == 0;
     let rejection = match args.ranks {
         Some(ranks) if ranks != world.size() => {

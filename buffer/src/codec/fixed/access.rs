@@ -11,14 +11,14 @@ use crate::codec::MAX_ZERO_SIZED;
 /// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
 /// over other elements has no test. Until then the limit is the bytes plus the zero-sized elements still allowed.
 ///
-/// Its own copy of the reader stays in registers; `drop` copies it back to the outer reader.
+/// The copy of the reader stays in registers; `drop` copies it back to the outer reader.
 pub(super) struct LengthPrefixed<'a, 'de> {
     reader: Reader<'de>,
     outer: &'a mut Reader<'de>,
     left: usize,
     /// Announced elements that are above the limit.
     surplus: u64,
-    /// The number of elements to read, and of unread bytes, when the sequence began.
+    /// The number of elements to read when the sequence began, then the number of unread bytes at that time.
     count: usize,
     initial_bytes: usize,
     hint: usize,

@@ -47,7 +47,7 @@ fn darray() -> impl Strategy<Value = (usize, Vec<DistributedDim>)> {
     })
 }
 
-/// Below `limit`; rarely 0, because otherwise most trees would be empty.
+/// A number below `limit`; rarely 0, because otherwise most trees would be empty.
 fn count(limit: usize) -> impl Strategy<Value = usize> {
     prop_oneof![9 => 1..limit, 1 => Just(0)]
 }

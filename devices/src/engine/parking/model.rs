@@ -32,7 +32,7 @@ impl ParkedRank {
 }
 
 /// Threads park with the shortest limit, and one notification follows when all are counted. A thread that is not yet
-/// counted might miss a notification, which only the limit of its wait ends.
+/// counted might miss the notification, and then only the time limit would end its wait.
 fn notification_wakes(threads: usize) {
     loom::model(move || {
         let rank = ParkedRank::new();

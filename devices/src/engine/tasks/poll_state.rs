@@ -1,15 +1,15 @@
-//! The poll state of a task: one thread at a time polls it, and no notification is lost.
+//! The poll state of a task: one thread at a time polls the task, and no notification is lost.
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 
 #[derive(Debug)]
 pub(super) struct PollState(AtomicU8);
 
-/// No thread polls it.
+/// No thread polls the task.
 const IDLE: u8 = 0;
-/// A thread polls it. A complete task stays in this state or in `NOTIFIED`.
+/// A thread polls the task. A complete task stays in this state or in `NOTIFIED`.
 const RUNNING: u8 = 1;
-/// A thread polls it, and something has moved since the poll began.
+/// A thread polls the task, and something has moved since the poll began.
 const NOTIFIED: u8 = 2;
 
 impl PollState {

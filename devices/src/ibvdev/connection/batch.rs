@@ -10,7 +10,7 @@ use crate::device::{HEAD_MAX, PostError};
 /// The value of [`SendState::used`] for the slot of an unsent batch, greater than the number of any work request.
 const OPEN: u64 = u64::MAX;
 
-/// A batch that is not sent yet: its slot, and its length in bytes so far.
+/// An unsent batch: its slot, and its present length in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch {
     pub(super) slot: usize,
@@ -18,8 +18,8 @@ pub(super) struct Batch {
 }
 
 impl QpConnection {
-    /// Appends a frame to the batch, or starts a batch in a free slot. The caller has checked that the frame fits in
-    /// the batch.
+    /// Appends a frame to the batch, or to a new batch in a free slot. The caller has checked that the frame fits in a
+    /// batch that exists.
     pub(super) fn add_to_batch(
         &self,
         sending: &mut SendState,
@@ -82,7 +82,7 @@ impl QpConnection {
         self.has_batch.load(Ordering::Relaxed)
     }
 
-    /// Sends the batch. Returns whether it remains because credit or a work request is lacking.
+    /// Sends the batch, if there is one. Returns whether it remains because no credit or work request is available.
     pub(in crate::ibvdev) fn flush(&self) -> Result<bool, PostError> {
         if !self.has_batch() || self.state() != ConnState::Established {
             return Ok(false);

@@ -10,11 +10,11 @@ use super::{ConnState, QpConnection};
 use crate::device::{OpToken, PostError};
 
 /// The maximum number of keys that a peer can revoke over one connection. The engine revokes a key only if it reclaims
-/// memory without FIN, for example to cancel a rendezvous message.
+/// memory without a FIN, for example to cancel a rendezvous message.
 const MAX_REVOKED: usize = 1 << 20;
 
 impl QpConnection {
-    /// Posts a read of `len` bytes to `base`, from the memory that a key names, beginning at its byte `at`.
+    /// Posts a read of `len` bytes to `base`, from byte `at` on of the memory that `key` names.
     ///
     /// # Safety
     /// The memory at `base` stays valid, and nothing else accesses it, until the completion of the read is reported or
@@ -29,7 +29,7 @@ impl QpConnection {
         let broken = |why: &str| PostError::Broken(why.into());
         let end = at.checked_add(len as u64).ok_or_else(|| broken("an offset in its key overflows"))?;
         if end > key.len || key.addr.checked_add(key.len).is_none() {
-            return Err(broken("its key covers less memory than its RTS"));
+            return Err(broken("its key covers less memory than its RTS announces"));
         }
         let len = u32::try_from(len).map_err(|_| PostError::Unsupported)?;
         if self.state() != ConnState::Established {
@@ -55,7 +55,7 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Revokes a key of this rank's memory at the peer. Returns whether the peer will confirm that, as `op`.
+    /// Revokes a key of this rank's memory. Returns whether the peer must confirm that; the confirmation ends `op`.
     pub(in crate::ibvdev) fn revoke(&self, key: u64, op: OpToken) -> bool {
         let mut sending = self.sending();
         // Before the connection is established, the peer has no key. After it is closed, this end serves no read.
@@ -65,19 +65,19 @@ impl QpConnection {
         sending.revoking.push((key, op));
         sending.control.push_back((IbvFrameKind::Revoke, key));
         self.has_control.store(true, Ordering::Relaxed);
-        // If the post fails, the queue pair is broken, and its completions report that.
+        // If this fails, the message stays queued, and the inlet repeats the call and reports the error.
         let _ = self.send_control_locked(&mut sending);
         true
     }
 
-    /// Records that the peer will not read by a key any more. Returns the operation that waits for that.
+    /// Records that the peer has confirmed a revocation. Returns the operation that waits for that.
     pub(in crate::ibvdev) fn revoke_acked(&self, key: u64) -> Option<OpToken> {
         let revoking = &mut self.sending().revoking;
         let at = revoking.iter().position(|(revoked, _)| *revoked == key)?;
         Some(revoking.swap_remove(at).1)
     }
 
-    /// Records that the peer has revoked a key. Confirms that at once, or when the reads in progress have completed.
+    /// Records that the peer has revoked a key. The confirmation is sent after the reads in progress have completed.
     pub(in crate::ibvdev) fn on_revoke(&self, key: u64) -> Result<(), PostError> {
         let mut sending = self.sending();
         if sending.revoked.len() >= MAX_REVOKED {

@@ -252,7 +252,7 @@ pub(super) struct Datagram {
     pub(super) qkey: u32,
 }
 
-/// The arguments of a work request in addition to its pieces. `none` is as long as the longest variant of the library.
+/// The arguments of a work request that depend on its kind. `none` is as long as the longest variant of the library.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Request {
@@ -287,7 +287,7 @@ pub(super) struct RecvWr {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Wc {
     pub(crate) id: u64,
-    /// 0 on success; otherwise only `id` and `qpn` are valid.
+    /// 0 on success; otherwise `len` is not valid.
     pub(crate) status: c_uint,
     _opcode: c_uint,
     _vendor: u32,
@@ -368,7 +368,7 @@ pub(super) const EVENT_PORT_ERROR: c_uint = 10;
 pub(super) const EVENT_SRQ_ERROR: c_uint = 14;
 
 // These are the sizes and offsets that a C compiler reports for the header of rdma-core 44 on 64-bit machines.
-// `devices/check/bindings` compares all declarations of this file with the output of bindgen.
+// `devices/check/bindings` compares all declarations of this file with those of crate `ibverbs-sys`.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use core::mem::offset_of;

@@ -122,7 +122,7 @@ impl Context {
     /// Opens the device of this name.
     ///
     /// # Errors
-    /// The device does not exist, or this process cannot use it.
+    /// The library cannot be used, the device does not exist, or this process cannot use it.
     pub(crate) fn open(name: &str) -> Result<Arc<Self>, String> {
         let list = DeviceList::new()?;
         let at = (0..list.count).find(|at| list.name(*at) == name);
@@ -202,7 +202,7 @@ impl Context {
         unsafe { sys::borrow_fd(context.async_fd) }
     }
 
-    /// Returns the next event of a kind of [`DeviceEvent`], if there is one. Never blocks.
+    /// Returns the next event that a [`DeviceEvent`] describes, if there is one. Never blocks.
     pub(crate) fn next_event(&self) -> Option<DeviceEvent> {
         loop {
             let mut event = abi::AsyncEvent { element: 0, kind: 0 };
@@ -216,7 +216,7 @@ impl Context {
                 abi::EVENT_DEVICE_FATAL | abi::EVENT_CQ_ERROR | abi::EVENT_SRQ_ERROR => DeviceEvent::Failed,
                 abi::EVENT_PORT_ERROR => DeviceEvent::LinkLost(event.port()),
                 abi::EVENT_PORT_ACTIVE => DeviceEvent::LinkBack(event.port()),
-                // The other events need no action here. A broken queue pair is noticed by its completions.
+                // Other events need no action here. The completions of a broken queue pair report it.
                 _ => continue,
             });
         }
@@ -245,7 +245,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: all objects that were made from it hold it, so they have been destroyed.
+        // SAFETY: all objects that were made from the context hold it, so they have been destroyed.
         unsafe { (self.functions.close_device)(self.raw.as_ptr()) };
     }
 }

@@ -8,10 +8,10 @@
 //!         ▲                ▲
 //!         └────── Qp ──────┘
 //! ```
-//! An arrow means *holds*. So each object is destroyed after those that were made from it. A *posted* work request
-//! names memory that the device accesses later. So the calls that post memory are unsafe, and their callers show that
-//! it stays valid. Except for these and the registration of memory, all calls are safe. An `io::Error` is that of the
-//! system or the library, for example if a queue is full.
+//! An arrow points from a value to one that it holds. So each object is destroyed after those that were made from it. A
+//! *posted* work request names memory that the device accesses later. So the calls that post memory are unsafe, and
+//! their callers must show that the memory stays valid. Except for these and the registration of memory, all calls are
+//! safe. They return the errors of the system and of the library, for example if a queue is full.
 
 mod abi;
 mod context;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::abi;
 use super::context::{Context, check, non_null};
 
-/// Queue pairs can use only memory that is registered in their own protection domain.
+/// A protection domain. Queue pairs can use only memory that is registered in their own domain.
 pub(crate) struct ProtectionDomain {
     pub(super) raw: NonNull<abi::Pd>,
     pub(super) context: Arc<Context>,
@@ -39,7 +39,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: all objects that were made in it hold it, so they have been destroyed.
+        // SAFETY: all objects that were made in the domain hold it, so they have been destroyed.
         unsafe { (self.context.functions.dealloc_pd)(self.raw.as_ptr()) };
     }
 }
@@ -96,7 +96,7 @@ impl Mr {
         let functions = domain.context.functions;
         // SAFETY: the caller's promise.
         let raw = non_null(unsafe { (functions.reg_mr)(domain.raw.as_ptr(), base.cast(), len, access) })?;
-        // SAFETY: it was made just now.
+        // SAFETY: the call above has made the object.
         let (lkey, rkey) = unsafe { raw.as_ref() }.keys();
         Ok(Mr { raw: Some(raw), domain: Arc::clone(domain), lkey, rkey })
     }

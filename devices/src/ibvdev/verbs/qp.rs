@@ -98,7 +98,7 @@ impl fmt::Debug for Qp {
 }
 
 impl Qp {
-    /// Creates a queue pair that will be connected. Its receives come from `receives`.
+    /// Creates a queue pair for [`to_init`](Self::to_init). Its receives come from `receives`.
     pub(crate) fn reliable_connected(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
@@ -152,7 +152,7 @@ impl Qp {
             // SAFETY: domain and queues belong to one open context, and the new `Qp` holds them.
             match non_null(unsafe { (functions.create_qp)(domain.raw.as_ptr(), &mut init) }) {
                 Ok(raw) => break raw,
-                // A device might support less, and does not report how much in advance.
+                // A device might support only shorter inline messages, and does not report the limit in advance.
                 Err(_) if inline > 0 => inline /= 2,
                 Err(error) => return Err(error),
             }
@@ -214,10 +214,10 @@ impl Qp {
         self.modify(to_send, which | mask::RETRIES | mask::RNR_RETRIES)
     }
 
-    /// Breaks the queue pair: posted work requests complete as flushed, and no message comes from the peer or goes to
-    /// it any more.
+    /// Breaks the queue pair: posted work requests complete as flushed, and no more messages are sent to the peer or
+    /// received from it.
     pub(crate) fn to_error(&self) {
-        // A failure has no remedy.
+        // Nothing can be done about a failure.
         let _ = self.modify(abi::QpAttr { state: abi::STATE_ERR, ..Default::default() }, mask::STATE);
     }
 

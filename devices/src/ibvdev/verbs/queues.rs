@@ -88,7 +88,7 @@ impl CompletionQueue {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the channel lives as long as the queue.
         let channel = unsafe { self.channel.as_ref() };
-        // SAFETY: so does its descriptor.
+        // SAFETY: the channel's descriptor is open for as long.
         unsafe { sys::borrow_fd(channel.fd) }
     }
 }

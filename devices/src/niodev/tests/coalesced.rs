@@ -21,8 +21,8 @@ fn assert_arrive(rank: &mut Rank, count: usize, body: impl Fn(usize) -> Vec<u8>)
     }
 }
 
-/// Posts frames until one is coalesced, and returns their number. That is 2, or more if this thread is preempted
-/// between two frames, which ends the burst.
+/// Posts frames until one is coalesced, and returns their number: 2, or more if this thread is preempted between two
+/// frames, which ends the burst.
 fn post_until_coalesced(
     rank: &mut Rank,
     endpoint: &mut dyn Endpoint,

@@ -34,7 +34,7 @@ struct RecordingSink {
     partial: Option<(u32, Vec<u8>, Vec<u8>)>,
 }
 
-// SAFETY: `partial` owns the memory of a body until it has landed: the tests send one long body at a time.
+// SAFETY: `partial` owns the memory of a body until it has landed: each rank receives one long body at a time.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for RecordingSink {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {

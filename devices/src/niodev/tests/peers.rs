@@ -204,7 +204,7 @@ fn connections_hold_memory_only_for_partial_frames() {
             for (stream, peer) in streams.iter_mut().zip(1..) {
                 stream.write_all(&wire(peer)[..cut]).unwrap();
             }
-            // Wait for enough capacity for all partial frames. Together it must be less than one receive buffer.
+            // Wait until the capacity suffices for all partial frames. It must be less than one receive buffer.
             until(&mut [&mut rank], |r| r[0].inlet.partial_capacity() >= 7 * cut);
             assert!(rank.got.frames.is_empty() && rank.inlet.partial_capacity() < RECV_BUFFER);
             for (stream, peer) in streams.iter_mut().zip(1..) {

@@ -105,7 +105,7 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
     let at = listener.local_addr().unwrap();
     let (here, there) = if cfg!(target_endian = "big") { ("big", "little") } else { ("little", "big") };
     let card = Address(format!("{at} 262144 {there}-endian").into_bytes());
-    // The device still has an affinity, so that the engine chooses it and reports its error.
+    // The device still has an affinity for the peer, so that the engine chooses this device and reports its error.
     assert!(rank.device.affinity(&card).is_some());
     let refused = rank.device.connect(PeerId(3), &card).unwrap_err().to_string();
     assert!(refused.contains("rank 3 has another byte order"), "{refused}");
@@ -122,7 +122,7 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
 
 #[test]
 fn idle_pass_has_received_all_arrived_frames() {
-    // With more than two peers, the inlet reads only from those that `epoll_wait` reports.
+    // With more than two peers, the inlet reads only from peers that `epoll_wait` reports.
     let mut rank = Rank::new(0, 8);
     let mut peers: Vec<_> = (3..6).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
     let mut crowd: Vec<_> = (0..STRANGERS).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
@@ -174,7 +174,7 @@ fn half_open_rank_keeps_its_entry_in_a_crowd() {
         rank.poll();
     }
     assert_eq!(rank.rejected(), 48, "all but the newest two");
-    // The handshake continues where it was.
+    // The handshake of rank 5 continues.
     let count = slow.read(handshake.room()).unwrap();
     let Ok(HandshakeAction::Send(proof)) = handshake.received(count) else { panic!("no challenge") };
     slow.write_all(&proof).unwrap();
@@ -248,7 +248,7 @@ fn ranks_connect_through_a_flood_of_strangers() {
     }
 }
 
-/// Makes rank 0 connect to an address where an impostor answers every attempt.
+/// Checks that rank 0 does not lose a peer at whose address an impostor answers, but does when nothing listens there.
 fn assert_impostor_does_not_lose_the_peer(answer: impl Fn(TcpStream)) {
     let mut rank = Rank::new(0, 8);
     let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -265,7 +265,7 @@ fn assert_impostor_does_not_lose_the_peer(answer: impl Fn(TcpStream)) {
     });
     assert_eq!(rank.got.lost, []);
     assert_eq!(endpoint.post(&[0; 8], Body::Empty), Err(PostError::Again));
-    // Refused attempts prove that the peer is gone.
+    // Attempts that find no listener prove that the peer is gone.
     drop(impostor);
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);

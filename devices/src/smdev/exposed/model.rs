@@ -57,7 +57,7 @@ fn revoke_waits_for_all_readers() {
     reads_during_a_revoke(2);
 }
 
-/// The owner writes to the byte when it is notified that the byte is quiesced.
+/// The owner writes to the byte when the byte is quiesced.
 #[test]
 fn last_reader_reports_the_quiesce() {
     loom::model(|| {

@@ -22,7 +22,7 @@ impl EventFd {
         self.condvar.notify_all();
     }
 
-    pub(crate) fn wait(&self, _also: &[BorrowedFd<'_>], limit: Duration) {
+    pub(crate) fn wait(&self, _descriptors: &[BorrowedFd<'_>], limit: Duration) {
         let signalled = self.signalled.lock().unwrap_or_else(PoisonError::into_inner);
         // The caller polls after every sleep, so the result does not matter, even if another thread has panicked.
         let _ = self.condvar.wait_timeout_while(signalled, limit, |signalled| !*signalled);

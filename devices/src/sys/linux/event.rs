@@ -42,12 +42,12 @@ impl EventFd {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Waits until the event or one of the descriptors in `also` is readable, at most for `limit`.
-    pub(crate) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
+    /// Waits until the event or one of `descriptors` is readable, at most for `limit`.
+    pub(crate) fn wait(&self, descriptors: &[BorrowedFd<'_>], limit: Duration) {
         // A rank with few devices sleeps without an allocation.
         let mut fds: SmallVec<[PollFd<'_>; 4]> =
             smallvec![PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
-        fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        fds.extend(descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
         // If a signal interrupts the poll, the sleep ends early.
         let _ = rustix::event::poll(&mut fds, Some(&limit));

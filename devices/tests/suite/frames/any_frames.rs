@@ -9,14 +9,14 @@ use super::fixture::{REST, WORLD};
 use super::head_encoding::*;
 use super::pending_ops::{frame, scene};
 
-fn edge() -> impl Strategy<Value = u64> {
+fn edge_word() -> impl Strategy<Value = u64> {
     let edges =
         vec![0, 1, 2, 8, 64, 899, 900, 901, 1 << 31, 1 << 32, 1 << 32 | 1, 2 << 32, 1 << 63, u64::MAX];
     prop_oneof![4 => prop::sample::select(edges), 1 => any::<u64>(), 2 => (1..4u64).prop_map(|i| 1 << 32 | i)]
 }
 
 fn long_head() -> impl Strategy<Value = Vec<u8>> {
-    let words = prop::array::uniform4(edge());
+    let words = prop::array::uniform4(edge_word());
     let channel = prop_oneof![8 => 0..3u16, 1 => any::<u16>()];
     let tag = prop_oneof![4 => 0..4i32, 1 => any::<i32>()];
     (0..12u8, prop_oneof![3 => 0..20u8, 1 => any::<u8>()], channel, tag, words)

@@ -1,4 +1,4 @@
-//! Cancelled operations: unmatched operations complete at once, matched ones run to completion, and a peer that
+//! Cancelled operations: unmatched operations complete at once, matched operations cannot be cancelled, and a peer that
 //! requests a cancelled body gets a NACK.
 
 use mpj_devices::{ANY_SOURCE, Completion, Exit, Fault, Mode, Pattern, Started};

@@ -272,13 +272,13 @@ impl TwoPeers {
             two.idle.send(bench);
             two.handle_credit_frames(bench);
         }
-        two.until_recalled(bench, 1);
+        two.send_until_recalled(bench, 1);
         assert_eq!(two.idle.recalled, [512 << 10], "all but its initial credit");
         two
     }
 
     /// Lets the second peer send until the credit of the first one was recalled `times` times in total.
-    fn until_recalled(&mut self, bench: &Fixture, times: usize) {
+    fn send_until_recalled(&mut self, bench: &Fixture, times: usize) {
         for _ in 0..100 {
             if self.idle.recalled.len() < times {
                 self.max_burst(bench, 1);
@@ -333,7 +333,7 @@ fn peer_that_returns_nothing_is_recalled_again_later() {
     let mut two = TwoPeers::play(&bench);
     for times in 2..5 {
         two.idle.return_credit(&bench, 0);
-        two.until_recalled(&bench, times);
+        two.send_until_recalled(&bench, times);
     }
     two.idle.return_credit(&bench, 64 << 10);
     let most = two.max_burst(&bench, 20);

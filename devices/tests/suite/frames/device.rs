@@ -63,11 +63,11 @@ pub(crate) struct StartedOp {
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
-    /// How often the engine has polled for steps. A poll counts before it locks the steps.
+    /// The number of polls of the inlet. A poll is counted before it locks `steps`.
     pub(crate) polls: AtomicUsize,
     pub(crate) sent: Mutex<Vec<Sent>>,
     pub(crate) gets: Gets,
-    /// Whether endpoints reject frames and gets.
+    /// Whether endpoints are full: they return `Again` for frames and gets.
     pub(crate) full: AtomicBool,
     /// Whether endpoints coalesce messages.
     pub(crate) coalesces: AtomicBool,
@@ -130,9 +130,9 @@ unsafe impl Driver for FakeDriver {
         };
         let record = |what| DropRecord(what, Arc::clone(&self.0));
         let inlet =
-            FakeInlet { wire: Arc::clone(&self.0), incoming: HashMap::new(), _noted: record("inlet") };
+            FakeInlet { wire: Arc::clone(&self.0), incoming: HashMap::new(), _record: record("inlet") };
         Ok(Opened {
-            device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps, _noted: record("device") }),
+            device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps, _record: record("device") }),
             inlet: Box::new(inlet),
         })
     }
@@ -142,7 +142,7 @@ unsafe impl Driver for FakeDriver {
 struct FakeDevice {
     wire: Arc<Wire>,
     caps: Caps,
-    _noted: DropRecord,
+    _record: DropRecord,
 }
 
 // SAFETY: a device op no longer accesses its memory once the test says that it has completed; nothing accesses
@@ -168,7 +168,7 @@ unsafe impl Device for FakeDevice {
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let record = DropRecord("endpoint", Arc::clone(&self.wire));
         let (wire, peer) = (Arc::clone(&self.wire), peer.0);
-        Ok(Box::new(FakeEndpoint { wire, peer, coalesced: Vec::new(), is_peer_gone: false, _noted: record }))
+        Ok(Box::new(FakeEndpoint { wire, peer, coalesced: Vec::new(), is_peer_gone: false, _record: record }))
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -223,7 +223,7 @@ struct FakeEndpoint {
     peer: u32,
     coalesced: Vec<Sent>,
     is_peer_gone: bool,
-    _noted: DropRecord,
+    _record: DropRecord,
 }
 
 impl Endpoint for FakeEndpoint {
@@ -286,7 +286,7 @@ impl Endpoint for FakeEndpoint {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
-        let run = to.contiguous().expect("this device moves runs alone");
+        let run = to.contiguous().expect("this device supports only contiguous memory");
         if self.wire.gets == Gets::Fail {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
@@ -299,7 +299,7 @@ impl Endpoint for FakeEndpoint {
             self.wire.pieces.fetch_add(1, Ordering::Relaxed);
             return Ok(OpStatus::Done);
         }
-        assert!(to.registration.is_some(), "this device wants memory registered");
+        assert!(to.registration.is_some(), "this device needs registered memory");
         let (key, at, to, len) =
             (key.as_bytes().to_vec(), at as usize, Some(run.expose_provenance()), to.len);
         lock(&self.wire.ops).push(StartedOp { token: op.0, key, at, len, to });
@@ -314,7 +314,7 @@ impl Endpoint for FakeEndpoint {
         op: OpToken,
     ) -> Result<OpStatus, PostError> {
         let [part] = body else { panic!("one part") };
-        let run = part.contiguous().expect("this device moves runs alone");
+        let run = part.contiguous().expect("this device supports only contiguous memory");
         // SAFETY: the caller's contract.
         let bytes = unsafe { std::slice::from_raw_parts(run, part.len) };
         self.post(head, Body::Bytes(bytes))?;
@@ -340,7 +340,7 @@ pub(crate) fn fetched(at: usize) -> u8 {
 struct FakeInlet {
     wire: Arc<Wire>,
     incoming: HashMap<u32, Destination>,
-    _noted: DropRecord,
+    _record: DropRecord,
 }
 
 // SAFETY: the pointers are valid until `landed` or `peer_lost`, on any thread, as `Landing` says.

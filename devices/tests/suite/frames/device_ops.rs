@@ -60,7 +60,7 @@ fn start_quiesce(bench: &Fixture, then: impl FnOnce(&Completion)) -> (Completion
     let send = send(bench, LEN, Mode::Standard);
     then(&send);
     let [token] = lock(&bench.wire.quiescing)[..] else { panic!("one quiesce") };
-    assert!(send.outcome().is_none(), "the peer may still read");
+    assert!(send.outcome().is_none(), "the peer might still read");
     (send, token)
 }
 
@@ -230,7 +230,7 @@ fn operations_that_never_complete_do_not_block_close() {
     bench.play([Step::Lost(1)]);
     bench.engine.close();
     for send in [&zcopy, &exposed] {
-        assert!(send.outcome().is_none(), "a device or a peer may still touch it");
+        assert!(send.outcome().is_none(), "a device or a peer might still access it");
     }
     assert!(!is_complete(&posted));
     let (wire, Fixture { engine, world, .. }) = (Arc::clone(&bench.wire), bench);

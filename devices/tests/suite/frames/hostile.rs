@@ -25,10 +25,10 @@ fn sender_of_a_malformed_frame_is_reported_dead() {
         ("kind 255", |_| vec![frame(head(255, 1, 0, 1, [0; 4]), 0)]),
         ("a channel that is not bound", |_| vec![frame(eager(1), 8)]),
         ("the last channel", |_| vec![frame(eager(u16::MAX), 8)]),
-        ("an RTS there", |_| vec![frame(rts(9, 1, 1), 8)]),
-        ("another's rank", |_| vec![frame(bind(3, WORLD, 2), 0), frame(eager(3), 8)]),
-        ("our rank", |_| vec![frame(bind(3, WORLD, 0), 0), frame(eager(3), 8)]),
-        ("a rank beyond", |_| vec![frame(bind(3, WORLD, 4), 0), frame(eager(3), 8)]),
+        ("an RTS on a channel that is not bound", |_| vec![frame(rts(9, 1, 1), 8)]),
+        ("the rank of another peer", |_| vec![frame(bind(3, WORLD, 2), 0), frame(eager(3), 8)]),
+        ("the rank of the receiver", |_| vec![frame(bind(3, WORLD, 0), 0), frame(eager(3), 8)]),
+        ("a rank beyond the group", |_| vec![frame(bind(3, WORLD, 4), 0), frame(eager(3), 8)]),
         ("an absurd rank", |_| vec![frame(bind(3, WORLD, u32::MAX), 0), frame(eager(3), 8)]),
         ("CTS for a synchronous send", |s| vec![frame(reply(CTS, 0, s.sync, 1), 0)]),
         ("CTS for a receive", |s| vec![frame(reply(CTS, 0, s.recv, 1), 0)]),
@@ -191,7 +191,7 @@ fn premature_reply_does_not_free_a_queued_synchronous_send() {
         bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
         bench.stop_endpoints(true);
         let Started::Pending(send) = bench.send(1, vec![7; 100], Mode::Synchronous).unwrap() else {
-            panic!("nobody has received it");
+            panic!("a queued synchronous send is complete");
         };
         bench.play([Step::Frame(1, answered, vec![])]);
         assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");

@@ -110,8 +110,8 @@ fn engine_drop_while_a_device_writes_leaves_valid_memory() {
     assert_no_bad_bool(posted, |_| true);
 }
 
-/// The connection of an honest peer breaks within a `char`. Its new first bytes with the old last bytes would not be a
-/// valid `char`.
+/// The connection of an honest peer breaks within a `char`. The first bytes of the new `char` and the last bytes of the
+/// old memory would not be a valid `char`.
 #[test]
 fn connection_that_breaks_within_a_char_leaves_valid_memory() {
     let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();

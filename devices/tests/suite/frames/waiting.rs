@@ -16,18 +16,18 @@ fn wait_condition_can_cancel_while_another_thread_waits() {
     let (send, done) = channel();
     std::thread::spawn(move || {
         let bench = Fixture::new();
-        let (holds, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (holds_lock, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut evaluations = 0;
                 bench.engine.wait_until(|| {
                     evaluations += 1;
                     // At the second evaluation, this thread holds the progress lock.
-                    holds.store(evaluations > 1, Ordering::SeqCst);
+                    holds_lock.store(evaluations > 1, Ordering::SeqCst);
                     is_over.load(Ordering::SeqCst).then_some(())
                 });
             });
-            while !holds.load(Ordering::SeqCst) {
+            while !holds_lock.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             for _ in 0..5 {

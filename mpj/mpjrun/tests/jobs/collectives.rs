@@ -60,7 +60,7 @@ fn unreachable_member_fails_the_collective_of_all() {
     }
 }
 
-/// No rank leaves before its neighbours have failed.
+/// Ranks 0 and 2 leave only after the barrier of rank 1 has failed.
 pub(crate) fn partly_connected(world: &World) -> Result<(), String> {
     let error = world.barrier().expect_err("two members have no device in common");
     say(&format!("the barrier failed: {error}"));
@@ -71,7 +71,7 @@ pub(crate) fn partly_connected(world: &World) -> Result<(), String> {
     result.map_err(|error| error.to_string())
 }
 
-/// The number of collectives that rank 0 can be ahead: more than the sequence numbers in messages distinguish.
+/// Without resyncs, rank 0 could be ahead by this number of collectives: more than the tags distinguish.
 const AHEAD: usize = 300_000;
 
 fn rank_far_ahead_in_collectives_stays_in_step() {

@@ -29,7 +29,7 @@ fn devices() -> impl Iterator<Item = &'static str> {
     })
 }
 
-// The steps that only bodies in frames have.
+// The steps that occur only if a body is sent in frames.
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
 // The parameter with which every device sends long bodies in frames.
 const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776";

@@ -66,8 +66,8 @@ fn ranks_get_the_environment_and_x_variables() {
     ended.out.sort();
     assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
     for (rank, line) in ended.out.iter().enumerate() {
-        let is_of_host = |word: &&str| word.starts_with("MPJ_CONTROL=") || word.starts_with("MPJ_CORES=");
-        let words: Vec<&str> = line.split(' ').filter(|word| !is_of_host(word)).collect();
+        let is_varying = |word: &&str| word.starts_with("MPJ_CONTROL=") || word.starts_with("MPJ_CORES=");
+        let words: Vec<&str> = line.split(' ').filter(|word| !is_varying(word)).collect();
         let rank = format!("MPJ_RANK={rank}");
         let expected = ["GREETING=hello=you", &rank, "MPJ_SIZE=2", "MPJ_SPIN_US=3", "MPJ_YIELD_US=500"];
         assert_eq!(words[2..], expected, "{line}");

@@ -155,8 +155,8 @@ impl Job {
 }
 
 impl Ended {
-    /// Returns the message of `mpjrun`; panics if there are several. Notices about interrupts, waits in traces and
-    /// failures after which ranks continue do not count.
+    /// Returns the message of `mpjrun`; panics unless there is exactly one. Notices about interrupts, waits in traces
+    /// and failures after which ranks continue do not count.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
         let is_other = |line: &str| {

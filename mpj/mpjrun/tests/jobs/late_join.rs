@@ -33,11 +33,11 @@ const GATE_LIMIT: Duration = Duration::from_secs(20);
 const GATE: &str = "LATE_GATE";
 
 fn run(args: &str, role: &str) -> Ended {
-    // Tests run beside each other in this process.
+    // Tests run concurrently in this process.
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let gate = std::env::temp_dir().join(format!("mpj-late-{}-{run}", std::process::id()));
-    // The file exists if an earlier process has failed.
+    // An earlier process with the same id might have failed and left the file.
     let _ = std::fs::remove_file(&gate);
     let mut command = mpjrun(args);
     command.env(GATE, &gate).arg(std::env::current_exe().unwrap()).args(["rank", role]);

@@ -41,7 +41,7 @@ fn buffers_arrive_intact() {
 fn every_data_path_gives_the_same_result() {
     for path in ["buffered", "zerocopy"] {
         for device in ["shmdev", "niodev"] {
-            // In `limits`, both ranks send before they receive, which requires copies of the messages.
+            // In `limits`, both ranks send before they receive, which works only if the messages are buffered.
             for (name, _) in PROGRAMS.iter().filter(|(name, _)| path != "zerocopy" || *name != "limits") {
                 let ended =
                     run(&format!("-n 2 --devices {device} --data-path {path}"), &format!("messages:{name}"));

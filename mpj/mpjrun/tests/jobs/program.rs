@@ -236,7 +236,7 @@ fn wait(world: &World) {
     leave(1);
 }
 
-/// Rank 2 fails in a collective and exits later. The other ranks get its failure notice and exit first.
+/// A collective fails on rank 2, which ends later. The other ranks get its failure notice and end first.
 fn root_cause(role: &str, world: &World) -> Result<(), Error> {
     if world.rank() != 2 {
         let failed = world.bcast(&mut [0u8], 0).and_then(|()| world.barrier());

@@ -121,7 +121,7 @@ impl RawRank {
         ToLauncher::Exited { rank: self.me, exit: WireExit::Died(cause.into()) }
     }
 
-    /// Ranks 0 and 1 repeatedly report each other as dead.
+    /// Ranks 0 and 1 repeatedly report each other as lost.
     fn accuse_each_other(&self) {
         if self.me < 2 {
             let loss = ToLauncher::PeerLost { rank: 1 - self.me, cause: "false report".into() };
@@ -129,7 +129,7 @@ impl RawRank {
         }
     }
 
-    /// All ranks report their deaths and exit while `mpjrun` is stopped. The last rank stops it.
+    /// The last rank stops `mpjrun`. Meanwhile all ranks report their deaths, and the other ranks exit.
     fn die_simultaneously(&self) {
         let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
         let report = || self.send(&[self.died("returned an error: simultaneous")]);
@@ -141,8 +141,8 @@ impl RawRank {
         }
     }
 
-    /// Rank 2 reports its failure; ranks 0 and 1 report the death of rank 2 and of each other. `mpjrun` is stopped
-    /// meanwhile, and then reads all reports together.
+    /// While `mpjrun` is stopped, rank 2 reports its failure, and ranks 0 and 1 report the loss of rank 2 and of each
+    /// other. Then `mpjrun` reads all reports together.
     fn report_with_peer_reports(&self) {
         if self.me == 2 {
             stop_launcher(|| self.send(&[self.died("returned an error: the cause")]));

@@ -65,7 +65,7 @@ fn invalid_command_lines_are_rejected() {
 }
 
 fn spellings_of_other_launchers_work() {
-    // If a program fails that got an option of `mpjrun`, `mpjrun` prints a hint.
+    // `mpjrun` prints a hint if a program fails and one of its arguments is an option of `mpjrun`.
     let ended = watch(mpjrun("-n 2").args(["sh", "-c", "exit 7", "--timeout", "4"])).0.end();
     assert_eq!(ended.code, Some(7));
     let hint = "  --timeout was passed to the program: options of mpjrun precede its name";

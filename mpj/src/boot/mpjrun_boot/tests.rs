@@ -91,7 +91,7 @@ fn invalid_placements_are_rejected() {
         Welcome { ranks_here: 0, ..welcome() },
         Welcome { ranks_here: 5, ..welcome() },
         Welcome { first_rank: u32::MAX, ..welcome() },
-        // The first process has ranks on two hosts; the others have invalid maps, or no descriptor of the segment.
+        // Ranks 3 and 4 of the next process are on two hosts. The others have invalid maps, or no segment descriptor.
         Welcome { first_rank: 3, ..welcome() },
         Welcome { hosts: vec![], ..welcome() },
         Welcome { hosts: vec![(0, 4), (1, 0)], ..welcome() },

@@ -31,7 +31,7 @@ fn number(rank: usize, at: usize) -> u32 {
     (rank * 1_000_003 + at * 7) as u32
 }
 
-/// Equally long for all ranks, so that a rank's message fits into the block of another rank's message.
+/// Returns a text of the same length for all ranks, so that a rank's message fits into the block of another's.
 fn last(rank: usize) -> String {
     format!("last of {rank:5}")
 }
@@ -218,7 +218,7 @@ fn limits(world: &World) -> Result<(), Failure> {
 #[derive(Debug)]
 struct Endless;
 
-// SAFETY: it is rejected before a byte of it is read.
+// SAFETY: every call rejects the buffer before a byte of it is read.
 #[allow(unsafe_code, reason = "a type of another crate, with a wrong count")]
 unsafe impl SendBuf for Endless {
     fn send_buf(&self) -> Buf {

@@ -74,8 +74,7 @@ impl Call {
         Call { kind, count, root, has_invalid_argument: false }
     }
 
-    /// Makes the call. The flag says whether a successful call returned the data that it returns if all ranks make the
-    /// same call.
+    /// Makes the call. The flag says whether the received data are right for a call that all ranks make.
     pub(crate) fn make(&self, comm: &Intracomm) -> (mpj::Result<()>, bool) {
         let (me, size, Call { kind, count, root, has_invalid_argument: wrong }) =
             (comm.rank(), comm.size(), *self);

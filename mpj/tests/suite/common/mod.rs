@@ -20,7 +20,7 @@ use mpj::{JobError, Receivable, RecvBuf, SendBuf, World};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Numbers of elements. If an element has 8 bytes: eager up to the limit of `smdev`, just above it, and long.
+/// Numbers of elements. If an element has 8 bytes: empty, short, 16 KiB and just above, and a rendezvous.
 pub(crate) const SIZES: [usize; 5] = [0, 1, 2048, 2049, 300_000];
 
 pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];

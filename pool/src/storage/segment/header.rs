@@ -27,7 +27,7 @@ impl Header {
         bytes
     }
 
-    /// Does not check the size.
+    /// Decodes a header, without a check of `size`.
     pub(crate) fn decode(bytes: &[u8; Header::LEN]) -> Result<Header, StorageError> {
         let magic = word(bytes, 0);
         if magic == 0 {

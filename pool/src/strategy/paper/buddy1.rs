@@ -9,7 +9,7 @@ use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 /// Storage that only live blocks can change.
 ///
 /// # Safety
-/// The memory of this storage is written only through a live block of a pool over it.
+/// Only a pool over this storage and the handles of its live blocks write to the memory of this storage.
 pub unsafe trait PrivateStorage: Storage {}
 
 // SAFETY: memory of this process's allocator.
@@ -60,7 +60,7 @@ const LIVE: u8 = 255;
 #[derive(Default)]
 pub struct Buddy1Lists {
     bases: Vec<(NonNull<u8>, Level)>,
-    /// For each level: the regions that have a free block, and the first one of each, in chunks.
+    /// For each level: each region with a free block of this level, and the position of its first one, in chunks.
     lists: Vec<Vec<(usize, u32)>>,
 }
 
@@ -68,11 +68,11 @@ pub struct Buddy1Lists {
 unsafe impl Send for Buddy1Lists {}
 
 impl Buddy1Lists {
-    /// Returns an address in a region. `at` is the start of a block or the byte after it.
+    /// Returns the address at offset `at` of a region: the first or the second byte of a block.
     fn address(&self, region: usize, at: usize) -> NonNull<u8> {
         let (base, level) = self.bases[region];
         debug_assert!(at + 9 <= bytes(level));
-        // SAFETY: invariant 1; blocks have at least a chunk, so the start of one and the byte after it are inside.
+        // SAFETY: invariant 1; a block has at least a chunk, so its first and its second byte are inside.
         unsafe { base.add(at) }
     }
 
@@ -86,7 +86,7 @@ impl Buddy1Lists {
         unsafe { self.address(region, offset).write(tag) }
     }
 
-    /// Previous and next free block, in chunks.
+    /// Returns the positions of the previous and the next free block, in chunks.
     fn links(&self, region: usize, offset: usize) -> [u32; 2] {
         let at = self.address(region, offset + 1).cast::<[u32; 2]>();
         // SAFETY: invariants 1 and 2: a free block starts there, so its links have been written; not aligned.

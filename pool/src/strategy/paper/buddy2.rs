@@ -88,9 +88,7 @@ impl FreeLists for Buddy2Lists {
             let mut end = 0;
             for (offset, size) in all {
                 if offset != end {
-                    return Err(format!(
-                        "region {number}: a block at +{offset:#x}, the one before ends at {end:#x}"
-                    ));
+                    return Err(format!("region {number}: a block is at +{offset:#x}, expected +{end:#x}"));
                 }
                 end = offset + size;
             }

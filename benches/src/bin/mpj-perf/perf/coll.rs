@@ -10,7 +10,7 @@ use super::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64, repeats};
 
-/// In bytes. The C program has the first, the third, the fifth and the last.
+/// In bytes. The C program uses the first, the third, the fifth and the last.
 const SIZES: [usize; 7] = [8, 128, 1024, 8192, 32768, 262_144, 1_048_576];
 
 /// Returns the sizes below `max_bytes`, and `max_bytes` rounded down to whole elements, if that is not 0.
@@ -89,8 +89,8 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) 
     let mut counts = vec![0; ranks];
     let (mut curves, mut barrier) = (Vec::new(), 0.0);
     for (call, name) in CALLS {
-        let only_once = (call == Call::Barrier).then_some(0);
-        let sizes: Vec<usize> = only_once.map_or_else(|| sizes.clone(), |none| vec![none]);
+        let barrier_bytes = (call == Call::Barrier).then_some(0);
+        let sizes: Vec<usize> = barrier_bytes.map_or_else(|| sizes.clone(), |bytes| vec![bytes]);
         let mut points = Vec::new();
         for bytes in sizes {
             let n = bytes / size_of::<f64>();
@@ -126,7 +126,7 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) 
 
             let median = quantile_f64(&mut slowest, 0.5);
             let min = slowest[0];
-            report.note(median, min);
+            report.note_spread(median, min);
             report.row(format_args!(
                 "COLL,{name},{ranks},{bytes},{iterations},{median:.2},{min:.2},{back_to_back:.2}"
             ))?;
@@ -154,7 +154,7 @@ fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
         title: format!("Collective operations of {ranks} ranks"),
         notes: vec![
             "Each rank measures from its own exit from a barrier to the end of its call; the slowest rank counts. With \
-             more ranks than cores, the others may be done before a rank starts."
+             more ranks than cores, other ranks may complete the call before a rank starts it."
                 .to_owned(),
             "Lines: medians; bars: minimum to p99. Lower is better.".to_owned(),
         ],

@@ -112,7 +112,7 @@ pub(crate) fn run(world: &World, pack_ms: f64, send_ms: f64, svg: Option<&Path>)
     let mut buffers = Buffers { first: Pages::filled(capacity, 1)?, second: Pages::filled(capacity, 2)? };
     if world.rank() == 0 {
         for pattern in &mut patterns {
-            packed.push(local(pattern.as_mut(), &mut buffers, pack_ms, &report)?);
+            packed.push(measure_packing(pattern.as_mut(), &mut buffers, pack_ms, &report)?);
         }
     }
     world.barrier()?;
@@ -174,8 +174,8 @@ impl Operation {
     }
 }
 
-/// Compares a pattern with the manual loops, and measures packing and unpacking.
-fn local(
+/// Compares the results of a datatype with those of the manual loops, and measures packing and unpacking.
+fn measure_packing(
     pattern: &mut dyn Measured,
     buffers: &mut Buffers,
     ms: f64,
@@ -299,7 +299,7 @@ impl Method {
     }
 }
 
-/// Returns the half round-trip time in microseconds.
+/// Returns the half round-trip times in microseconds: the median, and the 5 % and 95 % quantiles.
 fn pingpong(
     world: &Intracomm,
     pattern: &mut dyn Measured,

@@ -132,7 +132,7 @@ fn wrf(
     let (flat_at, cube_at) = (j * d1 + i, (j * d2 + k) * d1 + i);
     let flat = float.vector(nj, ni, d1 as isize)?;
     let cube = float.vector(nk, ni, d1 as isize)?.hvector(nj, 1, bytes::<f32>(d1 * d2))?;
-    // As a subarray, the box has its position in an item of the size of the whole array.
+    // A subarray includes the position of the box, and has the extent of the whole array.
     let placed = |inner: &Datatype, at, whole| {
         Datatype::structure(&[(1, bytes::<f32>(at), inner.clone())])?.resized(0, bytes::<f32>(whole))
     };
@@ -162,7 +162,7 @@ fn wrf(
     Ok(arrays.pattern(name, send, manual).boxed())
 }
 
-/// Makes half of a plane of complex 3-vectors on a lattice of four dimensions `d`.
+/// Makes a hyperplane of complex 3-vectors in a lattice of `d`⁴ sites, whose even and odd sites are stored separately.
 fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     let (plane, cube, all) = (d * d / 2, d * d * d / 2, d * d * d * d / 2);
     let vector = Datatype::of::<f32>().contiguous(6)?;

@@ -1,5 +1,5 @@
-//! Runs candidates in turn, in short rounds in one process. A disturbance that lasts for a round affects all its
-//! candidates, so the median of the ratios within rounds is more reliable than the times.
+//! Runs candidates in turn, in short rounds in one process. A disturbance that lasts for a round affects all candidates
+//! in it, so the median of the ratios within rounds is more reliable than the times.
 
 use super::stats::quantile_f64;
 
@@ -11,7 +11,7 @@ pub(super) struct Effort {
 }
 
 pub(super) struct Candidate<'a> {
-    /// Makes this number of calls and returns their nanoseconds; `None` if it fails.
+    /// Makes this number of calls and returns their nanoseconds, or `None` if a call fails.
     pub(super) run: Box<dyn FnMut(usize) -> Option<u64> + 'a>,
     /// Every number of calls is a multiple of this.
     pub(super) calls_unit: usize,
@@ -39,7 +39,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Returns the nanoseconds per call in each round of each candidate; `None` for a candidate that failed.
+/// Returns, for each candidate, the nanoseconds per call in each round, or `None` if the candidate has failed.
 pub(super) fn run_interleaved(candidates: &mut [Candidate<'_>], effort: Effort) -> Vec<Option<Vec<f64>>> {
     let calls: Vec<Option<usize>> =
         candidates.iter_mut().map(|candidate| candidate.calibrate(effort.slice_ns)).collect();

@@ -111,7 +111,7 @@ fn time_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u6
 /// Returns the nanoseconds that the receives take after all messages have arrived.
 fn time_unexpected(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
     world.send(&0u8, SENDER, SYNC_TAG)?;
-    // The other messages have arrived before this one.
+    // All messages of the run have arrived before this one.
     world.recv(&mut 0u8, SENDER, SYNC_TAG)?;
     let start = now_ns();
     receive_each(values, order, |value, source, tag| world.recv(value, source, tag).map(drop))?;

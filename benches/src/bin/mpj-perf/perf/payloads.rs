@@ -54,7 +54,7 @@ impl Pool for Chunks {
     }
 }
 
-/// Makes a message with its bytes in the static part, or nearly all of them in three chunks.
+/// Makes a message with its bytes in the static part or, if `chunks`, nearly all of them in three chunks.
 fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
     let fixed = if chunks { 64 } else { bytes };
     let mut message = Buffer::with_capacity(fixed + 256)?;
@@ -77,7 +77,7 @@ enum Candidate<'a> {
         recv: FilledBlock<DefaultBlock>,
     },
     Object(&'a Mesh),
-    /// The steps of an object: encodes, sends a slice of that length, receives it into a slice, and decodes a message.
+    /// The steps of an object: encodes, sends and receives a slice of the same length, and decodes an equal message.
     Parts {
         mesh: &'a Mesh,
         send: Pages<u8>,

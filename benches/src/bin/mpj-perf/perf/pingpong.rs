@@ -64,7 +64,7 @@ fn window(bytes: usize) -> usize {
     if bytes >= MEBI { 16 } else { 64 }
 }
 
-/// Returns the distance of rotating buffers, which spreads them over the cache sets.
+/// Returns the distance between rotating buffers, chosen so that they are spread over the cache sets.
 fn stride(bytes: usize) -> usize {
     if bytes >= MEBI { bytes } else { (bytes + PAGE + 64).next_multiple_of(PAGE) + 64 }
 }
@@ -163,7 +163,7 @@ pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -
 
 const BUFFERS: [(&str, &str); 4] = [
     ("same", "one buffer on each side, which stays in the cache"),
-    ("rotating", "another buffer each time, in a memory larger than the caches"),
+    ("rotating", "another buffer each time, in memory that should exceed the caches"),
     ("freshly written", "one buffer; the sender writes every cache line before each send"),
     ("used", "one buffer; the sender writes every word before each send, and the receiver reads every word"),
 ];
@@ -234,7 +234,7 @@ fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
 }
 
 impl Exchange<'_> {
-    /// Sends a message and receives one back, in the buffers at offset `at`.
+    /// Makes one round trip with the buffers at offset `at`: the leader sends first, the other rank replies.
     #[inline]
     fn once(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
         let Variant { bytes, access, .. } = variant;
@@ -289,7 +289,7 @@ impl Exchange<'_> {
         let Variant { name, bytes, .. } = variant;
         let median = quantile(&mut times, 0.5) / 2e3;
         let (min, p99) = (times[0] as f64 / 2e3, quantile(&mut times, 0.99) / 2e3);
-        self.report.note(median, min);
+        self.report.note_spread(median, min);
         let rate = bytes as f64 / median;
         self.report
             .row(format_args!("PP,{name},{bytes},{iterations},{median:.3},{min:.3},{p99:.3},{rate:.1}"))?;

@@ -1,5 +1,5 @@
 //! `pingpong --pool`, the second experiment of the mpjbuf paper: messages are packed into pool blocks, sent, received
-//! into blocks of the same pool, and unpacked. The pools run interleaved.
+//! into blocks of a pool of the same kind, and unpacked. The pools run interleaved.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -145,7 +145,7 @@ pub(crate) fn run(
         for (entry, point) in entries.iter_mut().zip(points) {
             let Entry { strategy, storage, points, .. } = entry;
             let Point { x, y, low, high } = point;
-            report.note(y, low);
+            report.note_spread(y, low);
             report.line(format_args!(
                 "POOLPP,{strategy},{storage},{bytes},{y:.3},{low:.3},{high:.3},{:.1}",
                 x / y

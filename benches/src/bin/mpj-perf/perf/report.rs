@@ -64,7 +64,7 @@ impl Report {
         self.line(line)
     }
 
-    pub(super) fn note(&self, median: f64, min: f64) {
+    pub(super) fn note_spread(&self, median: f64, min: f64) {
         if min > 0.0 {
             self.max_ratio.set(self.max_ratio.get().max(median / min));
         }
@@ -119,10 +119,10 @@ mod tests {
             placement: Placement::default(),
             max_ratio: Cell::new(0.0),
         };
-        report.note(2.9, 1.0);
-        report.note(5.0, 0.0);
+        report.note_spread(2.9, 1.0);
+        report.note_spread(5.0, 0.0);
         assert_eq!(report.warning(), None);
-        report.note(6.2, 1.0);
+        report.note_spread(6.2, 1.0);
         assert!(report.warning().is_some_and(|warning| warning.contains("6.2 times")));
     }
 }

@@ -11,7 +11,7 @@ use mpj::{Intracomm, World};
 use super::Failure;
 
 const MAX_CORES: usize = 1024;
-const WORDS: usize = 2 + MAX_CORES / 64;
+const WORDS_PER_RANK: usize = 2 + MAX_CORES / 64;
 
 /// The placement of all ranks, at rank 0.
 #[derive(Debug, Default)]
@@ -26,14 +26,14 @@ impl Placement {
     pub(super) fn gather(world: &Intracomm) -> Result<Placement, Failure> {
         let mut host = DefaultHasher::new();
         std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().hash(&mut host);
-        let mut mine = [0u64; WORDS];
+        let mut mine = [0u64; WORDS_PER_RANK];
         mine[..2].copy_from_slice(&[host.finish(), u64::from(std::process::id())]);
         for core in Cores::allowed().numbers().filter(|core| *core < MAX_CORES) {
             mine[2 + core / 64] |= 1 << (core % 64);
         }
-        let mut all = vec![0u64; if world.rank() == 0 { WORDS * world.size() } else { 0 }];
+        let mut all = vec![0u64; if world.rank() == 0 { WORDS_PER_RANK * world.size() } else { 0 }];
         world.gather(&mine, &mut all, 0)?;
-        let ranks: Vec<&[u64]> = all.chunks(WORDS).collect();
+        let ranks: Vec<&[u64]> = all.chunks(WORDS_PER_RANK).collect();
         let processes: BTreeSet<&[u64]> = ranks.iter().map(|rank| &rank[..2]).collect();
         let cores = ranks.iter().map(|rank| set_bits(&rank[2..]).collect()).collect();
         Ok(Placement { cores, processes: processes.len(), is_bound: are_disjoint(&ranks) })

@@ -15,7 +15,7 @@ const WINDOW: usize = 64;
 /// Round-trip times in nanoseconds, and messages per second.
 type Measured = (Vec<u64>, f64);
 
-/// Measures one thread, increasing numbers up to `threads`, and one thread again, which then takes locks.
+/// Measures one thread, increasing numbers up to `threads`, and one thread again, for which the rank takes locks.
 pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < threads).collect();
@@ -73,7 +73,7 @@ fn round_trips(comm: &Intracomm, count: i64) -> Result<Vec<u64>, Error> {
     (0..count).map(|_| once()).collect()
 }
 
-/// Sends windows of messages from rank 0 to rank 1, which replies to each. Returns the nanoseconds that they took.
+/// Sends windows of messages from rank 0 to rank 1, which replies to each window. Returns the total nanoseconds.
 fn windows(comm: &Intracomm, count: i64) -> Result<f64, Error> {
     let (send, mut recv) = ([1u8; BYTES], [[0u8; BYTES]; WINDOW]);
     comm.barrier()?;

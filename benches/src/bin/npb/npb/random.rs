@@ -1,8 +1,8 @@
 //! The pseudorandom numbers of NPB (report RNR-94-007, section 2.3).
 //!
 //! The generator is linear congruential, `x' = a·x mod 2^46` with `a = 5^13`; a number is `x·2^-46`. The published
-//! routines split each operand into halves, because a double cannot hold the product of two 46-bit integers. The product
-//! of a `u64` is exact modulo 2^64, which 2^46 divides, so a multiplication and a mask give the same sequence.
+//! routines split each operand into halves, because a double cannot represent the product of two 46-bit integers. A
+//! product of two `u64`s is exact modulo 2^64, which 2^46 divides, so multiplying and masking gives the same sequence.
 
 pub(crate) const MULTIPLIER: u64 = 1_220_703_125;
 

@@ -80,9 +80,9 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
             end.lead(bytes, iterations, |time| times.push(time.as_secs_f64() * 1e6 / 2.0))?;
             times.sort_unstable_by(f64::total_cmp);
             let at = |share: f64| times[(share * (times.len() - 1) as f64 + 0.5) as usize];
-            let (median, least, most) = (at(0.5), at(0.0), at(0.99));
+            let (median, least, p99) = (at(0.5), at(0.0), at(0.99));
             println!(
-                "PP,same,{bytes},{iterations},{median:.3},{least:.3},{most:.3},{:.1}",
+                "PP,same,{bytes},{iterations},{median:.3},{least:.3},{p99:.3},{:.1}",
                 bytes as f64 / median
             );
         }

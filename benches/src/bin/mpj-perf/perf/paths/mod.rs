@@ -60,7 +60,7 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
                 report.line(format_args!(
                     "PATH,{shape},{state},{bytes},{name},{y:.3},{min:.3},{p99:.3},{rate:.1}"
                 ))?;
-                report.note(y, min);
+                report.note_spread(y, min);
                 points.push(median);
             }
             report.step();

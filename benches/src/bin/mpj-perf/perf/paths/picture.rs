@@ -62,7 +62,7 @@ fn name(curves: &ShapeCurves) -> String {
     format!("{}, {state}", curves.shape)
 }
 
-/// Says which path is best for a shape, and whether the library chooses it.
+/// Describes which path is faster for a shape, and how `auto` compares with the faster one.
 pub(super) fn sentence(curves: &ShapeCurves) -> String {
     let [auto, buffered, zero_copy] = &curves.paths;
     let best = buffered.iter().zip(zero_copy).map(|(a, b)| a.y.min(b.y));

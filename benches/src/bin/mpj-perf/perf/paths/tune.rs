@@ -35,7 +35,7 @@ const SIZES: [usize; 13] = [
 struct Limit {
     device: &'static str,
     parameter: &'static Number,
-    /// Whether the parameter is the largest size that is copied, and not the smallest that is not.
+    /// Whether the parameter is the largest copied size; otherwise, it is the smallest size that is not copied.
     is_largest_copied: bool,
 }
 
@@ -48,13 +48,12 @@ const LIMITS: [Limit; 2] = [
 const TOLERANCE: f64 = 1.02;
 
 impl Limit {
-    /// Returns the value of the parameter for zero copy from `from` bytes on, or for no zero copy if `from` is `None`.
+    /// Returns the parameter's value for zero copy from `from` bytes on; `None`: all measured sizes are copied.
     fn value(&self, from: Option<usize>) -> u64 {
         let (min, max) = self.parameter.range;
         let value = match (from, self.is_largest_copied) {
             (Some(from), false) => from as u64,
             (Some(from), true) => from as u64 / 2,
-            // Zero copy is slower at the largest size: copy at least all measured sizes.
             (None, true) => max,
             (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
         };
@@ -85,7 +84,7 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
         // Fail before the long measurement.
         check_writable(path)?;
     }
-    // The device is known when the ranks have communicated.
+    // The device is known only after the ranks have communicated.
     world.barrier()?;
     let report = Report::begin(world, SIZES.len())?;
     let name = devices(world);
@@ -104,7 +103,7 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
             measure_interleaved(world, &mut candidates, false, ms)?,
         );
         let [fresh, same] = [fresh, same].map(|times| {
-            report.note(times[0].median.y, times[0].min);
+            report.note_spread(times[0].median.y, times[0].min);
             [times[0].median.y, times[1].median.y]
         });
         let ratio = (fresh[1] / fresh[0] * same[1] / same[0]).sqrt();
@@ -132,7 +131,7 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
 
 /// Creates the file if it does not exist, and checks that it is a writable parameter file.
 fn check_writable(path: &FilePath) -> Result<(), String> {
-    // Reading a device might not end, and opening a pipe might block.
+    // Reading a device file might not end, and opening a pipe might block.
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{} is not a file", path.display()));
     }

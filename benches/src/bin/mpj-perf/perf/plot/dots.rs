@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::axis::{Axis, Scale, short};
 use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 
-const ROW: f64 = 22.0;
+const ROW_HEIGHT: f64 = 22.0;
 const RIGHT: f64 = 40.0;
 /// For the title and the legend.
 const TOP: f64 = 72.0;
@@ -32,11 +32,11 @@ pub(crate) struct DotRow {
 
 impl Dots {
     pub(super) fn height(&self) -> f64 {
-        TOP + ROW * self.rows.len() as f64 + 76.0
+        TOP + ROW_HEIGHT * self.rows.len() as f64 + 76.0
     }
 
     pub(super) fn draw(&self, svg: &mut String, frame: Frame) -> fmt::Result {
-        let (top, bottom) = (frame.top + TOP, frame.top + TOP + ROW * self.rows.len() as f64);
+        let (top, bottom) = (frame.top + TOP, frame.top + TOP + ROW_HEIGHT * self.rows.len() as f64);
         let names = self.rows.iter().map(|row| text_width(&row.name, 14.0));
         let left = frame.left + MARGIN + names.fold(0.0, f64::max) + 12.0;
         let right = frame.left + frame.width - RIGHT;
@@ -66,7 +66,7 @@ impl Dots {
             text(svg, (place, bottom + 20.0), &attributes, &short(value))?;
         }
         for (index, row) in self.rows.iter().enumerate() {
-            self.row(svg, row, top + ROW * (index as f64 + 0.5), x_axis, (left, right))?;
+            self.row(svg, row, top + ROW_HEIGHT * (index as f64 + 0.5), x_axis, (left, right))?;
         }
         text(
             svg,

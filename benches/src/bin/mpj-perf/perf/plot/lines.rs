@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::axis::{Axis, Scale, short};
-use super::labels::{LINE, spread_out};
+use super::labels::{LABEL_HEIGHT, spread_out};
 use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 use crate::perf::pools::size;
 
@@ -11,7 +11,7 @@ use crate::perf::pools::size;
 const LEFT: f64 = 88.0;
 const TOP: f64 = 62.0;
 const BOTTOM: f64 = 74.0;
-// The width right of the plot: samples of the curves in front of the names, or only an edge.
+// Widths to the right of the plot: line samples before the names of the curves, and the margin after them.
 const SAMPLES: f64 = 78.0;
 const EDGE: f64 = 24.0;
 
@@ -61,7 +61,7 @@ impl Lines {
         let names = self.curves.iter().map(|curve| text_width(&curve.label, 15.0)).fold(0.0, f64::max);
         let right = frame.left + frame.width - if frame.has_labels { SAMPLES + names + EDGE } else { EDGE };
         let x = Axis::of_sizes(around.iter().map(|point| point.x), (left, right));
-        // Bars that exceed the plot are cut.
+        // The axis contains the medians; bars that exceed it are cut.
         let y = Axis::around(around.iter().map(|point| point.y), self.scale, (bottom, top));
         let plot = Plot { x, y, left, right, top, bottom };
         text(
@@ -127,7 +127,7 @@ impl Lines {
         let mut ends: Vec<_> = self.curves.iter().filter_map(|curve| Some((last(curve)?, curve))).collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let places = spread_out(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), (top, bottom));
-        debug_assert!(places.windows(2).all(|two| two[1] - two[0] > LINE - 1e-6));
+        debug_assert!(places.windows(2).all(|two| two[1] - two[0] > LABEL_HEIGHT - 1e-6));
         for ((end, curve), place) in ends.into_iter().zip(places) {
             let CurveStyle { colour, dashes, is_strong, .. } = curve.style;
             let (weight, width) = if is_strong { ("bold", 4.0) } else { ("normal", 2.2) };

@@ -48,7 +48,7 @@ pub(super) struct Name {
     pub(super) kind: Kind,
 }
 
-/// The kind of a contender, which decides on comparisons and titles.
+/// The kind of a contender, which determines its comparisons and its title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// A strategy of this project.
@@ -75,7 +75,7 @@ pub(super) trait Contender: Sync {
     /// Prepares calls of [`run`](Self::run) and [`assist`](Self::assist).
     fn prepare(&self) {}
 
-    /// Returns the nanoseconds of all calls, divided by the blocks per call; `None` if the memory is exhausted.
+    /// Returns the nanoseconds of all calls, divided by the blocks per call, or `None` if a call fails.
     fn run(&self, run: PatternRun) -> Option<u64>;
 
     fn assist(&self, _: PatternRun) {}
@@ -83,7 +83,7 @@ pub(super) trait Contender: Sync {
     /// Frees the blocks that live between rounds.
     fn release(&self) {}
 
-    /// Performs `steps` steps of the mix and writes to each page. Returns the peak of requested bytes.
+    /// Allocates the mix's live blocks, then performs `steps` steps. Returns the peak of requested bytes.
     fn peak_of_mix(&self, _steps: usize) -> Option<usize> {
         None
     }
@@ -102,9 +102,9 @@ struct Mix<B> {
     stream: Stream,
 }
 
-/// Live blocks of each of two threads.
+/// The number of live blocks of each of the two threads.
 const PAIR_BLOCKS: usize = 16;
-/// Blocks that are written before the first is freed.
+/// The number of blocks that are written before the first is freed.
 const TOUCH_BLOCKS: usize = 8;
 
 impl<S: BlockSource> PoolContender<S> {

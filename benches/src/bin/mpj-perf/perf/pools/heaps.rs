@@ -14,7 +14,7 @@ pub(super) struct Heap<A: 'static>(&'static A);
 /// A block of a general allocator.
 ///
 /// # Invariants
-/// 1. `at` is a live allocation of `heap`, of `len` bytes aligned to [`ALIGN`], which this handle alone knows.
+/// 1. `at` is a live allocation of `heap`, of `len` bytes aligned to [`ALIGN`]. Only this handle refers to it.
 pub(super) struct HeapBlock<A: GlobalAlloc + 'static> {
     at: NonNull<u8>,
     len: usize,

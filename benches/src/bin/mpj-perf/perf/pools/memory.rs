@@ -36,7 +36,7 @@ pub(super) fn measure(
 ) -> Result<Peak, Failure> {
     let before = status("VmRSS:")?;
     let contender = make()?;
-    let live = contender.peak_of_mix(STEPS).ok_or("no memory")?;
+    let live = contender.peak_of_mix(STEPS).ok_or("out of memory")?;
     Ok(Peak { live, resident: status("VmHWM:")?.saturating_sub(before) })
 }
 

@@ -77,7 +77,7 @@ fn talc(region: &'static mut [MaybeUninit<u8>]) -> &'static Talc {
     heap
 }
 
-/// TLSF behind a spin lock, as the other arenas.
+/// TLSF behind a spin lock, like the other arenas.
 struct Rlsf(Mutex<Tlsf<'static, u32, u16, 28, 16>>);
 
 fn rlsf(region: &'static mut [MaybeUninit<u8>]) -> &'static Rlsf {
@@ -107,7 +107,7 @@ struct Offsets {
 }
 
 /// # Invariants
-/// 1. `at..at + len` lies in the units of `allocation`, and so is this handle's alone.
+/// 1. `at..at + len` lies in the units of `allocation`, which belong to this handle alone.
 struct OffsetBlock {
     at: NonNull<u8>,
     len: usize,

@@ -1,4 +1,4 @@
-//! The allocation patterns that are measured, and a run of one: `calls` calls with blocks of `bytes` bytes.
+//! The allocation patterns that are measured, and a run of a pattern: `calls` calls with blocks of `bytes` bytes.
 
 use clap::ValueEnum;
 
@@ -24,9 +24,9 @@ pub(crate) enum AllocPattern {
     Handoff,
     /// Allocate, write every byte, free
     Touch,
-    /// As touch, with eight blocks before the first is freed
+    /// As touch, but eight blocks are allocated and written before the first is freed
     TouchMany,
-    /// As one, with pools of one size
+    /// As one, for the default pool and pools of objects of one size
     Fixed,
     /// Create a region of memory
     Start,
@@ -63,7 +63,7 @@ impl AllocPattern {
         }
     }
 
-    /// Returns the sizes of the blocks or regions in bytes; 0 stands for the sizes of the mix.
+    /// Returns the sizes of the blocks or regions in bytes; 0 means the sizes of the mix.
     pub(super) fn sizes(self) -> Vec<usize> {
         match self {
             AllocPattern::One => (6..=23).map(|power| 1 << power).collect(),

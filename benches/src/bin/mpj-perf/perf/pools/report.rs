@@ -8,7 +8,7 @@ use super::patterns::AllocPattern;
 use super::rounds::{Row, Series};
 use crate::perf::Failure;
 
-/// The sizes in the table of a pattern with more than seven sizes; the lines have all sizes.
+/// The sizes in the table of a pattern that has more than seven sizes; comma-separated lines have all sizes.
 const SHOWN: [usize; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
 pub(in crate::perf) fn lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
@@ -98,7 +98,7 @@ fn title(name: Name) -> String {
     }
 }
 
-/// Formats a size with its unit; 0 stands for mixed sizes.
+/// Formats a size with its unit; 0 means mixed sizes.
 pub(in crate::perf) fn size(bytes: usize) -> String {
     match bytes {
         0 => "mixed".to_owned(),

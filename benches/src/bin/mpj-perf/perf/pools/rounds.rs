@@ -1,4 +1,4 @@
-//! Runs contenders interleaved, and compares each with the best other one.
+//! Runs contenders interleaved, and compares each with the best contender of another strategy.
 
 use super::contender::{Contender, Kind, Name};
 use super::helper_thread::HelperThread;

@@ -26,7 +26,7 @@ pub(crate) struct SerdeOptions {
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// The kind of a codec, which decides on the comparisons.
+/// The kind of a codec, which determines its comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// A codec of this project.
@@ -69,7 +69,7 @@ struct Row {
     ns: f64,
     /// The minimum and the maximum of the rounds.
     spread: (f64, f64),
-    /// The ratios to the best other serializer with serde, to the best other one, and to the copy.
+    /// The ratios to the best other serializer that uses serde, to the best other serializer, and to the copy.
     to_serde: Option<f64>,
     to_best: Option<f64>,
     to_copy: Option<f64>,
@@ -115,7 +115,7 @@ pub(crate) fn run(options: &SerdeOptions) -> Result<(), Failure> {
     options.svg.as_ref().map_or(Ok(()), |path| report::page(&all, options.rounds).write(path))
 }
 
-/// Returns a copy of `bytes` bytes, into existing memory to encode, and into a new vector to decode.
+/// Returns a baseline: `encode` copies `bytes` bytes into existing memory, `decode` copies them into a new vector.
 fn copy<'a>(bytes: usize) -> Serializer<'a> {
     let from = vec![1u8; bytes];
     let again = from.clone();

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{Kind, Serializer};
 use crate::perf::Failure;
 
-const STATIC: usize = 256;
+const STATIC_BYTES: usize = 256;
 
 pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     value: &T,
@@ -34,7 +34,7 @@ fn serializer<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
     expected: &V,
     plain: impl Fn(B) -> V,
 ) -> Result<Serializer<'a>, Failure> {
-    let sent = write::<C, T>(Buffer::with_capacity(STATIC)?, value)?.commit();
+    let sent = write::<C, T>(Buffer::with_capacity(STATIC_BYTES)?, value)?.commit();
     let bytes = sent.len();
     let mut arrived =
         Buffer::from_bytes(global().alloc(bytes)?, &sent.to_vec()).map_err(|error| error.error)?;

@@ -19,7 +19,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// `grid` is that of this rank of `comm`.
+    /// Makes the exchanges of this rank of `comm`; `grid` describes its place in the grid.
     pub(crate) fn new(comm: &'a Intracomm, grid: &'a Grid) -> Self {
         Self { comm, rank: comm.rank(), grid, arrived: vec![0.0; grid.piece.len()] }
     }

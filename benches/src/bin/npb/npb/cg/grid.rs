@@ -49,13 +49,13 @@ impl Grid {
         let rows = 1 << (ranks.ilog2() / 2);
         let cols = ranks / rows;
         let (row, col) = (rank / cols, rank % cols);
-        let halved = cols != rows;
+        let is_wide = cols != rows;
 
         let block_rows = share(row, rows, order);
         let height = block_rows.len();
-        // On a grid that is twice as wide as it is high, each part of the rows is halved for the columns: a pair of
-        // neighbours holds the columns that one rank across the diagonal holds as rows.
-        let (block_cols, piece, across) = if halved {
+        // On a grid that is twice as wide as it is high, each pair of neighbouring grid columns divides the index
+        // range of one grid row between its two columns.
+        let (block_cols, piece, across) = if is_wide {
             let pair = share(col / 2, rows, order);
             let columns = half(col % 2, pair.len());
             let columns = pair.start + columns.start..pair.start + columns.end;
@@ -69,7 +69,7 @@ impl Grid {
                 partner: row * cols + (col ^ (1 << stage)),
                 // Neighbours send each other the half that the other one keeps. Later stages add whole pieces of
                 // ranks of the same parity.
-                send: if halved && stage == 0 { half(1 - col % 2, height) } else { piece.clone() },
+                send: if is_wide && stage == 0 { half(1 - col % 2, height) } else { piece.clone() },
                 receive: piece.clone(),
             })
             .collect();

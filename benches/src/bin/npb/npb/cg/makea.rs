@@ -1,8 +1,8 @@
 //! The matrix of CG: random and sparse, with a known condition number (RNR-94-007, section 2.7.3, `makea`).
 //!
-//! `A = Σ ωᵢ·vᵢ·vᵢᵀ + (rcond − shift)·I`, where each `vᵢ` is sparse and random with `vᵢ[i] = 0.5` and `ωᵢ` falls from
-//! 1 to `rcond` in equal ratios. Every rank draws every `vᵢ`, because the number of random numbers in a vector is
-//! known only after it is drawn. A rank then sums only its own block.
+//! `A = Σ ωᵢ·vᵢ·vᵢᵀ + (rcond − shift)·I`, where each `vᵢ` is sparse and random with `vᵢ[i] = 0.5` and `ωᵢ` falls
+//! geometrically from 1 to nearly `rcond`. Every rank draws every `vᵢ`, because the number of random numbers in a
+//! vector is known only after it is drawn. A rank then sums only its own block.
 
 use super::super::random::Lcg;
 use super::Params;
@@ -25,10 +25,10 @@ impl SparseVectors {
     }
 }
 
-/// Makes the block of the matrix of this rank. Columns are relative to its first one.
+/// Makes this rank's block of the matrix. Column indices are relative to the first column of the block.
 pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
     let vectors = draw(params);
-    let using = transposed(&vectors, params.order, grid);
+    let vectors_by_row = transposed(&vectors, params.order, grid);
     let weights = weights(params);
 
     let (rows, cols) = (&grid.block_rows, &grid.block_cols);
@@ -45,7 +45,7 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
             }
             sums[local] += value;
         };
-        for &(vector, factor) in &using[row - rows.start] {
+        for &(vector, factor) in &vectors_by_row[row - rows.start] {
             let (at, value) = vectors.vector(vector as usize);
             let scale = weights[vector as usize] * factor;
             for (&col, &value) in at.iter().zip(value) {
@@ -108,16 +108,16 @@ fn draw(params: &Params) -> SparseVectors {
 /// Returns, for each row of the block, the vectors that are not zero there, with their values.
 fn transposed(vectors: &SparseVectors, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> {
     let rows = &grid.block_rows;
-    let mut using = vec![Vec::new(); rows.len()];
+    let mut vectors_by_row = vec![Vec::new(); rows.len()];
     for vector in 0..order {
         let (at, value) = vectors.vector(vector);
         for (&row, &value) in at.iter().zip(value) {
             if rows.contains(&(row as usize)) {
-                using[row as usize - rows.start].push((vector as u32, value));
+                vectors_by_row[row as usize - rows.start].push((vector as u32, value));
             }
         }
     }
-    using
+    vectors_by_row
 }
 
 /// Returns the weights `ωᵢ`, computed by repeated multiplication as in NPB.

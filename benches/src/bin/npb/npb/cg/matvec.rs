@@ -18,7 +18,7 @@ impl Csr {
     ///
     /// # Panics
     ///
-    /// If the matrix does not have such a column.
+    /// If a column index is out of bounds.
     pub(crate) fn push_row(&mut self, entries: impl Iterator<Item = (u32, f64)>) {
         match self {
             Self::Narrow(rows) => rows.push_row(entries),

@@ -21,7 +21,7 @@ mod solve;
 pub(crate) struct Params {
     /// Order of the matrix (`na`).
     pub(crate) order: usize,
-    /// Nonzeros of each of the random vectors (`nonzer`).
+    /// Nonzeros that are drawn for each random vector (`nonzer`).
     pub(crate) nonzeros: usize,
     /// Timed outer iterations (`niter`).
     pub(crate) iterations: usize,
@@ -56,7 +56,7 @@ impl Params {
     pub(crate) fn rejection(&self, ranks: usize) -> Option<String> {
         let max = Grid::max_ranks(self.order);
         if !ranks.is_power_of_two() {
-            Some(format!("CG needs a power of two of ranks, not {ranks}"))
+            Some(format!("CG needs a power of two as the number of ranks, not {ranks}"))
         } else if ranks > max {
             Some(format!("a matrix of order {} supports at most {max} ranks, not {ranks}", self.order))
         } else {
@@ -95,7 +95,7 @@ pub(crate) fn run(
     let mut exchange = Exchange::new(world, &grid);
     let mut vectors = Vectors::new(grid.block_rows.len(), grid.block_cols.len());
 
-    // One untimed iteration touches all memory and makes all connections. Then the vectors are reset.
+    // One untimed iteration touches all memory and establishes all connections. Then `x` is reset.
     vectors.x.fill(1.0);
     iterate(&params, &matrix, &mut exchange, &mut vectors)?;
     vectors.x.fill(1.0);

@@ -5,7 +5,7 @@ use mpj::Error;
 use super::exchange::Exchange;
 use super::matvec::Csr;
 
-/// The number of steps. The residual does not end the loop.
+/// The number of steps. The loop does not test for convergence.
 pub(crate) const STEPS: usize = 25;
 
 /// The vectors of one rank. All except `partial` are distributed along the columns of the grid.
