@@ -155,9 +155,11 @@ impl<S: Storage> Deref for RegisteredStorage<S> {
 
 impl<S: Storage> Drop for RegisteredStorage<S> {
     fn drop(&mut self) {
+        // If a device panics here, the storage is not taken, and so leaked too.
+        let is_quiesced = self.region.registrations.deregister_all();
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
-        if !self.region.registrations.deregister_all() {
+        if !is_quiesced {
             LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }
     }

@@ -15,6 +15,8 @@ struct MockDevice {
     max_pinned_bytes: Option<usize>,
     /// Whether a memory window is bound, so that deregistrations fail.
     has_window: bool,
+    /// Whether deregistrations panic.
+    panics: bool,
 }
 
 #[derive(Debug)]
@@ -26,6 +28,7 @@ struct MockRegistration {
 // SAFETY: it accesses no memory at all.
 unsafe impl RegionRegistration for MockRegistration {
     fn deregister(&self) -> Result<(), RegisterError> {
+        assert!(!self.device.panics, "as the test demands");
         if self.device.has_window {
             return Err(RegisterError { call: "ibv_dereg_mr", errno: 16 });
         }
@@ -106,6 +109,18 @@ fn memory_that_cannot_be_deregistered_stays_mapped() {
     register(&free, 2, &block).unwrap();
     drop(block);
     assert!(free.ranges.lock().unwrap().is_empty(), "the other device has deregistered");
+    // SAFETY: the mapping stays for good, which is what this test proves.
+    unsafe { base.write_volatile(1) };
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri reports the leaked mapping")]
+fn memory_whose_deregistration_panics_stays_mapped() {
+    let device = Arc::new(MockDevice { panics: true, ..MockDevice::default() });
+    let block = Unpooled::new(usize::MAX, Pages::create).alloc(4096).unwrap();
+    let base = block.as_ptr();
+    register(&device, 1, &block).unwrap();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(block))).is_err());
     // SAFETY: the mapping stays for good, which is what this test proves.
     unsafe { base.write_volatile(1) };
 }
