@@ -35,6 +35,10 @@ unsafe impl RegionRegistration for MockRegistration {
         assert!(self.device.ranges.lock().unwrap().remove(&self.base).is_some(), "deregistered once");
         Ok(())
     }
+
+    fn has_ended(&self) -> bool {
+        self.device.ranges.lock().unwrap().is_empty()
+    }
 }
 
 /// Registers the region of a block as a device does before a send. Returns the registered address.
@@ -123,4 +127,18 @@ fn memory_whose_deregistration_panics_stays_mapped() {
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(block))).is_err());
     // SAFETY: the mapping stays for good, which is what this test proves.
     unsafe { base.write_volatile(1) };
+}
+
+#[test]
+fn registrations_of_closed_devices_are_dropped() {
+    let block = Unpooled::new(usize::MAX, Pages::create).alloc(4096).unwrap();
+    let closed = Arc::new(MockDevice::default());
+    register(&closed, 1, &block).unwrap();
+    // Closing the device deregisters its regions.
+    closed.ranges.lock().unwrap().clear();
+    let open = Arc::new(MockDevice::default());
+    register(&open, 2, &block).unwrap();
+    assert_eq!(Arc::strong_count(&closed), 1, "nothing of the region refers to it");
+    drop(block);
+    assert!(open.ranges.lock().unwrap().is_empty());
 }
