@@ -69,6 +69,9 @@ pub(crate) struct Wire {
     pub(crate) gets: Gets,
     /// Whether endpoints are full: they return `Again` for frames and gets.
     pub(crate) full: AtomicBool,
+    /// Whether endpoints support no frames, or no zero-copy sends.
+    pub(crate) rejects_frames: AtomicBool,
+    pub(crate) rejects_zcopy: AtomicBool,
     /// Whether endpoints coalesce messages.
     pub(crate) coalesces: AtomicBool,
     /// The number of registered pool regions.
@@ -251,6 +254,9 @@ impl Endpoint for FakeEndpoint {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
+        if self.wire.rejects_frames.load(Ordering::Relaxed) {
+            return Err(PostError::Unsupported);
+        }
         self.wire.posted_after_exit.fetch_add(usize::from(self.is_peer_gone), Ordering::Relaxed);
         let len = body.len();
         let body = match body {
@@ -313,6 +319,9 @@ impl Endpoint for FakeEndpoint {
         body: &[MemoryPart<'_>],
         op: OpToken,
     ) -> Result<OpStatus, PostError> {
+        if self.wire.rejects_zcopy.load(Ordering::Relaxed) {
+            return Err(PostError::Unsupported);
+        }
         let [part] = body else { panic!("one part") };
         let run = part.contiguous().expect("this device supports only contiguous memory");
         // SAFETY: the caller's contract.
