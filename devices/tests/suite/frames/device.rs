@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mpj_devices::config::Config;
 use mpj_devices::device::{
@@ -11,7 +11,8 @@ use mpj_devices::device::{
     SizeRange,
 };
 use mpj_devices::{
-    Address, Affinity, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink, Site,
+    Address, Affinity, Device, Driver, Endpoint, Engine, Inlet, OpenError, Opened, PeerId, PostError, Sink,
+    Site,
 };
 use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
@@ -72,6 +73,8 @@ pub(crate) struct Wire {
     /// Whether endpoints support no frames, or no zero-copy sends.
     pub(crate) rejects_frames: AtomicBool,
     pub(crate) rejects_zcopy: AtomicBool,
+    /// The engine that fails all its operations when memory is registered the next time.
+    pub(crate) fails_all: Mutex<Weak<Engine>>,
     /// Whether endpoints coalesce messages.
     pub(crate) coalesces: AtomicBool,
     /// The number of registered pool regions.
@@ -181,6 +184,9 @@ unsafe impl Device for FakeDevice {
         region: Option<&Region>,
         _: Access,
     ) -> Result<Registration, RegisterError> {
+        if let Some(engine) = std::mem::take(&mut *lock(&self.wire.fails_all)).upgrade() {
+            engine.fail_all("the test ends it");
+        }
         let record = DropRecord("registration", Arc::clone(&self.wire));
         let Some(region) = region else { return Ok(Registration::new(record, memory.bytes())) };
         // The address of the wire identifies this device.

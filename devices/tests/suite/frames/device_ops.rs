@@ -339,6 +339,18 @@ fn pieces_that_the_device_cannot_send_in_place_are_copied() {
 }
 
 #[test]
+fn send_fails_with_all_others_while_its_body_is_requested() {
+    let bench = bench();
+    let send = send(&bench, LEN, Mode::Standard);
+    let (op, _) = bench.take_ops(1, RTS)[0];
+    *lock(&bench.wire.fails_all) = Arc::downgrade(&bench.engine);
+    bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
+    let outcome = send.outcome();
+    assert!(matches!(outcome, Some(Err(Fault::Dead { rank: 0, .. }))), "{outcome:?}");
+    assert!(ops(&bench).is_empty(), "no piece is sent");
+}
+
+#[test]
 fn death_completes_a_zcopy_send_after_its_last_piece() {
     let bench = bench();
     let send = send(&bench, LEN, Mode::Standard);
