@@ -323,6 +323,8 @@ unsafe fn apply_incoming_last(
     let chunk =
         COPY_CHUNK.checked_div(extent.unsigned_abs() as usize).unwrap_or(count).clamp(1, count.max(1));
     let (low, high) = datatype.byte_bounds(chunk).expect("items that lie in memory have bounds");
+    // Rounded down, so that the items have the alignment of the block, at least 64.
+    let low = low & !63;
     let block = mpj_pool::global().alloc((high - low) as usize)?;
     let copy = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
     for at in (0..count).step_by(chunk) {
