@@ -155,8 +155,8 @@ impl Op {
     /// not `commutative`, the items are combined in order of rank.
     ///
     /// The function may read `len` items at `in`, and read and write `len` items at `inout`, which do not overlap. It
-    /// must leave valid values at `inout`. If the collective's buffers and the first byte of an item are aligned for
-    /// the type (to at most 64 bytes), so are the pointers. The items of one collective can be passed in several parts.
+    /// must leave valid values at `inout`. If the collective's buffers are aligned for the type (to at most 64
+    /// bytes), so are the pointers. The items of one collective can be passed in several parts.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
