@@ -114,21 +114,22 @@ pub struct OutOfRangeError {
     pub highest: i64,
     /// The byte of the slice that has displacement 0.
     pub origin: usize,
-    /// Length of the slice in bytes; 0 if the type needs validation.
+    /// Length of the slice in bytes.
     pub available: usize,
+    /// Whether the cause is not the length, but that the type [needs validation](crate::Datatype::needs_validation).
+    pub needs_validation: bool,
 }
 
 impl fmt::Display for OutOfRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OutOfRangeError { lowest, highest, origin, available } = self;
+        let OutOfRangeError { lowest, highest, origin, available, needs_validation } = self;
+        if *needs_validation {
+            return f.write_str("items that contain `bool` or `char` must be unpacked into `MaybeUninit`");
+        }
         write!(
             f,
             "bytes {lowest}..{highest} from origin {origin} are not inside a slice of {available} bytes"
-        )?;
-        match available {
-            0 => f.write_str("; unpack items that contain `bool` or `char` into `MaybeUninit`"),
-            _ => Ok(()),
-        }
+        )
     }
 }
 

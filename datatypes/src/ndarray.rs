@@ -82,10 +82,13 @@ impl<'a> Unpacker<'a> {
     pub fn view<T: Receivable, D: Dimension>(
         mut view: ArrayViewMut<'a, T, D>,
     ) -> Result<Unpacker<'a>, OutOfRangeError> {
-        let error = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin: 0, available: 0 };
-        let datatype = Datatype::of_array_view(&view.view()).map_err(|_| error)?;
+        let error = |needs_validation| {
+            let available = view.len().saturating_mul(size_of::<T>());
+            OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin: 0, available, needs_validation }
+        };
+        let datatype = Datatype::of_array_view(&view.view()).map_err(|_| error(false))?;
         if datatype.needs_validation() {
-            return Err(error);
+            return Err(error(true));
         }
         // SAFETY: the type contains only elements of the view, which it borrows exclusively, and any bytes may be
         // stored in them, because they need no validation.

@@ -11,7 +11,7 @@ const MAX_SEARCH_STEPS: usize = 1 << 16;
 const MIN_PIECES: usize = 1 << 16;
 const BUDGET_FACTOR: usize = 8;
 
-/// The largest number of items for which a check has succeeded.
+/// The largest number of items for which a complete search has found no overlap.
 #[derive(Debug, Default)]
 pub(crate) struct DisjointUpTo(AtomicUsize);
 
@@ -19,7 +19,7 @@ impl Datatype {
     /// Checks that `count` items contain no byte twice, because its value after a receive would be undefined.
     ///
     /// The check is exact unless it needs more than a bounded number of steps. Then it reports no overlap: receiving
-    /// into such a type is safe, and the last write wins. A success is cached.
+    /// into such a type is safe, and the last write wins. The success of an exact check is cached.
     ///
     /// # Errors
     /// [`OverlapError`] with a byte that is contained twice.
@@ -44,12 +44,16 @@ impl Datatype {
 
     #[cold]
     fn search_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
-            let plan = normalise::repeat(self.plan(), count, self.extent());
-            let pieces = listed_pieces(&plan).saturating_mul(BUDGET_FACTOR).max(MIN_PIECES);
-            search(&plan, 0, &mut SearchBudget { steps: MAX_SEARCH_STEPS, pieces })?;
+        if self.packed_size(count).is_err() || self.byte_bounds(count).is_err() {
+            return Ok(());
         }
-        self.node().disjoint_up_to.0.fetch_max(count, Ordering::Relaxed);
+        let plan = normalise::repeat(self.plan(), count, self.extent());
+        let pieces = listed_pieces(&plan).saturating_mul(BUDGET_FACTOR).max(MIN_PIECES);
+        let mut budget = SearchBudget { steps: MAX_SEARCH_STEPS, pieces, is_exceeded: false };
+        search(&plan, 0, &mut budget)?;
+        if !budget.is_exceeded {
+            self.node().disjoint_up_to.0.fetch_max(count, Ordering::Relaxed);
+        }
         Ok(())
     }
 }
@@ -57,6 +61,8 @@ impl Datatype {
 struct SearchBudget {
     steps: usize,
     pieces: usize,
+    /// Whether a part of the search has ended early.
+    is_exceeded: bool,
 }
 
 fn listed_pieces(plan: &Plan) -> usize {
@@ -77,7 +83,7 @@ fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), Overl
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
         Body::Empty => Ok(()),
-        Body::Strided(strided) => search_loops(strided, base, &mut budget.steps),
+        Body::Strided(strided) => search_loops(strided, base, budget),
         Body::Blocks(list) => {
             search_list((0..list.offsets.len()).map(|i| (base.wrapping_add(list.offsets.get(i)), list.block)))
         }
@@ -131,7 +137,10 @@ fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<()
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs, because a run may consist of any number of pieces.
     for run in crate::iov::pieces(plan, base.wrapping_sub(plan.offset)) {
-        let Some(rest) = budget.pieces.checked_sub(1) else { return Ok(()) };
+        let Some(rest) = budget.pieces.checked_sub(1) else {
+            budget.is_exceeded = true;
+            return Ok(());
+        };
         budget.pieces = rest;
         pieces.push((run.offset, run.len));
     }
@@ -260,7 +269,7 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
 }
 
 /// Searches a nest: two blocks overlap if and only if some steps, not all 0, lead less than a block away.
-fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), OverlapError> {
+fn search_loops(strided: &Strided, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut loops = [(0i128, 0i128); MAX_LOOPS];
     for (place, level) in loops.iter_mut().zip(strided.nest()) {
         *place = (i128::from(level.stride).abs(), level.count as i128);
@@ -278,16 +287,9 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
     if nested {
         return Ok(());
     }
-    let mut search = StrideSearch {
-        loops,
-        order,
-        reach: strided.block as i128 - 1,
-        budget: *budget,
-        taken: [0; MAX_LOOPS],
-    };
-    let found = search.find(order.len(), 0, false);
-    *budget = search.budget;
-    if !found {
+    let reach = strided.block as i128 - 1;
+    let mut search = StrideSearch { loops, order, reach, budget, taken: [0; MAX_LOOPS] };
+    if !search.find(order.len(), 0, false) {
         return Ok(());
     }
     // The steps forward lead to one block, the steps backward start at the other.
@@ -310,7 +312,7 @@ struct StrideSearch<'a> {
     /// The shortest stride first.
     order: &'a [usize],
     reach: i128,
-    budget: usize,
+    budget: &'a mut SearchBudget,
     taken: [i64; MAX_LOOPS],
 }
 
@@ -331,8 +333,11 @@ impl StrideSearch<'_> {
         let low = (-within - at).div_euclid(stride) + i128::from((-within - at).rem_euclid(stride) != 0);
         let high = (within - at).div_euclid(stride);
         for steps in low.max(1 - count)..=high.min(count - 1) {
-            let Some(budget) = self.budget.checked_sub(1) else { return false };
-            self.budget = budget;
+            let Some(rest) = self.budget.steps.checked_sub(1) else {
+                self.budget.is_exceeded = true;
+                return false;
+            };
+            self.budget.steps = rest;
             self.taken[i] = steps as i64;
             if self.find(last, at + steps * stride, moved || steps != 0) {
                 return true;

@@ -12,14 +12,15 @@ pub(crate) fn check(
     available: usize,
 ) -> Result<usize, OutOfRangeError> {
     // The error for bounds beyond 64 bits, and for packed sizes above isize::MAX.
-    let everything = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin, available };
+    let everything =
+        OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin, available, needs_validation: false };
     let node = datatype.node();
     let (lowest, highest) = extent::bounds(&node.extent, count).map_err(|_| everything)?;
     let total =
         node.size.checked_mul(count).filter(|&total| total <= isize::MAX as usize).ok_or(everything)?;
     let (low, high) = (origin as i128 + i128::from(lowest), origin as i128 + i128::from(highest));
     if total > 0 && (low < 0 || high > available as i128) {
-        return Err(OutOfRangeError { lowest, highest, origin, available });
+        return Err(OutOfRangeError { lowest, highest, ..everything });
     }
     Ok(total)
 }

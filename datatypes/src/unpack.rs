@@ -107,7 +107,8 @@ impl<'a> Unpacker<'a> {
         let datatype = T::datatype();
         let (count, available) = (dst.len(), size_of_val(dst));
         if datatype.needs_validation() {
-            return Err(OutOfRangeError { lowest: 0, highest: available as i64, origin: 0, available: 0 });
+            let highest = available as i64;
+            return Err(OutOfRangeError { lowest: 0, highest, origin: 0, available, needs_validation: true });
         }
         Unpacker::over(Cow::Owned(datatype), slice_bounds::view_mut(dst), 0, count)
     }

@@ -1,5 +1,6 @@
 //! The errors of niodev when a process has no file descriptors left. This is the only test of its program, because the
 //! limit applies to the process.
+#![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
 use std::sync::Arc;

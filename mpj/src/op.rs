@@ -155,8 +155,8 @@ impl Op {
     /// not `commutative`, the items are combined in order of rank.
     ///
     /// The function may read `len` items at `in`, and read and write `len` items at `inout`, which do not overlap. It
-    /// must leave valid values at `inout`. If the collective's buffers and the first byte of an item are aligned for
-    /// the type (to at most 64 bytes), so are the pointers. The items of one collective can be passed in several parts.
+    /// must leave valid values at `inout`. If the collective's buffers are aligned for the type (to at most 64
+    /// bytes), so are the pointers. The items of one collective can be passed in several parts.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -323,6 +323,8 @@ unsafe fn apply_incoming_last(
     let chunk =
         COPY_CHUNK.checked_div(extent.unsigned_abs() as usize).unwrap_or(count).clamp(1, count.max(1));
     let (low, high) = datatype.byte_bounds(chunk).expect("items that lie in memory have bounds");
+    // Rounded down, so that the items have the alignment of the block, at least 64.
+    let low = low & !63;
     let block = mpj_pool::global().alloc((high - low) as usize)?;
     let copy = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
     for at in (0..count).step_by(chunk) {

@@ -62,6 +62,11 @@ const fn parse(text: &str) -> Option<Duration> {
     }
 }
 
+/// Returns the limit that a value of the parameter sets: `None`, without limit, for `0` and for zero of any unit.
+fn limit_of(text: &str) -> Option<Duration> {
+    parse(text).filter(|limit| !limit.is_zero())
+}
+
 /// Parses the argument `timeout` of the attribute, at compile time.
 ///
 /// # Panics
@@ -82,9 +87,8 @@ pub const fn parse_timeout(text: &str) -> Duration {
 pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let outcome = config::from_env().map_err(|error| error.to_string()).and_then(|config| {
-        // `0`, which means no limit, does not parse.
         let limit =
-            if config.is_set(&TEST_TIMEOUT) { parse(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
+            if config.is_set(&TEST_TIMEOUT) { limit_of(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         run_with_timeout(ranks, limit, test)
     });
@@ -127,4 +131,15 @@ fn run_with_timeout<O: TestResult>(
         report.push_str("\nthreads that are in no mpj call cannot be stopped; they keep running");
     }
     Err(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_no_limit_in_every_unit() {
+        assert_eq!(["0", "0ms", "0s", "00min"].map(limit_of), [None; 4]);
+        assert_eq!(limit_of("2min"), Some(Duration::from_secs(120)));
+    }
 }

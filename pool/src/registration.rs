@@ -65,6 +65,12 @@ pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
     /// If the device may still access the memory, for example by a bound memory window. The memory then stays mapped
     /// until the process ends.
     fn deregister(&self) -> Result<(), RegisterError>;
+
+    /// Returns whether [`deregister`](Self::deregister) has succeeded, for example because the device was closed. The
+    /// region then drops the value before it is registered with another device.
+    fn has_ended(&self) -> bool {
+        false
+    }
 }
 
 /// The registrations of a region, at most one for each device. Registering is slow, because it pins pages.
@@ -90,6 +96,7 @@ impl Registrations {
             return Ok(Arc::clone(known));
         }
         let made = register()?;
+        list.retain(|(_, known)| !known.has_ended());
         list.push((device, Arc::clone(&made)));
         Ok(made)
     }
@@ -155,9 +162,11 @@ impl<S: Storage> Deref for RegisteredStorage<S> {
 
 impl<S: Storage> Drop for RegisteredStorage<S> {
     fn drop(&mut self) {
+        // If a device panics here, the storage is not taken, and so leaked too.
+        let is_quiesced = self.region.registrations.deregister_all();
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
-        if !self.region.registrations.deregister_all() {
+        if !is_quiesced {
             LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }
     }

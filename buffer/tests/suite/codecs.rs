@@ -1,6 +1,6 @@
 //! Tests of both codecs and of slices in the dynamic part: round trips, untrusted input, and the exact bytes.
 
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use mpj_buffer::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 #[derive(Serialize, Deserialize, PartialEq, Debug, Clone)]
 struct Unit;
@@ -205,6 +205,44 @@ fn check_false_lengths<C: Codec>() {
 fn false_lengths_are_bounded_by_the_bytes() {
     check_false_lengths::<Postcard>();
     check_false_lengths::<Fixed>();
+}
+
+/// The start of a sequence: [`MAX_ZERO_SIZED`] elements without bytes. The rest is not read.
+#[derive(PartialEq, Debug)]
+struct Start;
+
+impl<'de> Deserialize<'de> for Start {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct StartVisitor;
+
+        impl<'de> Visitor<'de> for StartVisitor {
+            type Value = Start;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Start, A::Error> {
+                (0..MAX_ZERO_SIZED).try_for_each(|_| sequence.next_element::<()>().map(drop))?;
+                Ok(Start)
+            }
+        }
+
+        deserializer.deserialize_seq(StartVisitor)
+    }
+}
+
+fn check_unread_ends<C: Codec>() {
+    let prefix = length_prefix::<C>(MAX_ZERO_SIZED.into());
+    assert_eq!(decoded::<C, Start>(&prefix), Ok(Start));
+    let too_many = Err(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED });
+    assert_eq!(decoded::<C, (Start, Start)>(&[prefix.clone(), prefix].concat()), too_many);
+}
+
+#[test]
+fn zero_sized_elements_count_also_if_the_end_is_not_read() {
+    check_unread_ends::<Postcard>();
+    check_unread_ends::<Fixed>();
 }
 
 fn check_slices<T: Element + PartialEq + Debug>(values: &[T]) {

@@ -284,3 +284,13 @@ fn overlaps_of_large_layouts_are_found() {
     let deep = (0..8).fold(u8::datatype(), |t, i| t.hvector(9, 1, 5 - i).unwrap());
     let _ = deep.check_overlap(1 << 20);
 }
+
+#[test]
+fn overlap_is_found_after_the_check_of_a_larger_count_ended_early() {
+    let dense = u16::datatype().hindexed_block(1, &[0, 100, 10_000_000]).unwrap().resized(0, 1).unwrap();
+    // More items than the check can visit, and more than can exist.
+    for count in [1 << 20, usize::MAX] {
+        assert!(dense.check_overlap(count).is_ok());
+        assert!(dense.check_overlap(2).is_err());
+    }
+}

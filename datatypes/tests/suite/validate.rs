@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::model::small_spec;
-use mpj_datatypes::{Datatype, InvalidValueError, Primitive};
+use mpj_datatypes::{Datatype, InvalidValueError, OutOfRangeError, Packer, Primitive, Unpacker};
 use proptest::prelude::*;
 
 fn is_invalid(primitive: Primitive, bits: u32) -> bool {
@@ -60,4 +60,13 @@ fn truncated_char_is_validated() {
     let found = unsafe { Datatype::of::<char>().validate(memory.as_mut_ptr().cast(), 2, 5) };
     assert_eq!(found.unwrap_err().position, 4);
     assert_eq!(memory, [u32::from('a'), 0]);
+}
+
+#[test]
+fn only_types_that_need_validation_are_reported_as_such() {
+    let text = |error: OutOfRangeError| error.to_string();
+    let short = Packer::new(&Datatype::of::<u32>(), &[], 0, 1).unwrap_err();
+    assert!(!text(short).contains("MaybeUninit"), "{short}");
+    let flags = Unpacker::of_slice(&mut [true]).unwrap_err();
+    assert!(text(flags).contains("MaybeUninit") && !text(flags).contains(".."), "{flags}");
 }

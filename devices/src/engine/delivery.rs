@@ -230,11 +230,19 @@ impl Delivery<'_> {
         let peer = engine.peer(from).ok()?;
         let zcopy = engine.prepare_zcopy(peer, &source);
         let sending = StreamedSend::new(source, zcopy, message, completer);
-        engine.recheck_exits(&channel, Some(from));
         let mut out = peer.outbox();
+        // Check under the lock: another thread might have failed the channel, and have searched this outbox.
+        if let Some(fault @ Fault::Dead { .. }) = channel.broken() {
+            drop(out);
+            sending.fail(fault);
+            return Some(());
+        }
         let idle = out.is_idle();
-        out.streams.push_back(BodyStream { channel, op: number, sending, sent: 0 });
+        let stream = BodyStream { channel: Arc::clone(&channel), op: number, sending, sent: 0 };
+        out.streams.push_back(stream);
         engine.note_busy(idle, &mut out);
+        drop(out);
+        engine.recheck_exits(&channel, Some(from));
         Some(())
     }
 

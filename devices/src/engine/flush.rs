@@ -219,7 +219,7 @@ impl Engine {
             .and_then(|()| self.post_pieces(&mut out, &mut moved, ended));
         let flushed = out.endpoint.flush();
         let broken = match (result, flushed) {
-            (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
+            (Err(error), _) | (_, Err(error)) if error != PostError::Again => Some(error),
             (_, left) => {
                 out.has_unflushed = left.unwrap_or(false);
                 None
@@ -229,8 +229,8 @@ impl Engine {
         self.list_busy(&mut out);
         drop(out);
         ended.drain(..).for_each(|ended| ended.run(self));
-        if let Some(why) = broken {
-            self.endpoint_broken(peer, PostError::Broken(why));
+        if let Some(error) = broken {
+            self.endpoint_broken(peer, error);
         }
         moved
     }
@@ -278,20 +278,24 @@ impl Engine {
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
             let begun = self.trace().map(Trace::now);
-            let name = match (
-                caps.zcopy.filter(|sizes| (sizes.min..=sizes.max).contains(&len)),
-                &stream.sending.zcopy,
-            ) {
-                (Some(_), Some((memory, registration))) => {
+            let zcopy = caps.zcopy.filter(|sizes| (sizes.min..=sizes.max).contains(&len));
+            let in_place = match zcopy.and(stream.sending.zcopy.as_ref()) {
+                Some((memory, registration)) => {
                     let body = memory.part(stream.sent, len, registration.as_ref());
-                    self.post_zcopy_piece(*id, endpoint.as_mut(), &head, body, &stream.sending)?;
-                    sent.zero_copy.add(len);
-                    "piece sent zero-copy"
+                    self.post_zcopy_piece(*id, endpoint.as_mut(), &head, body, &stream.sending)
                 }
-                _ => {
+                None => Err(PostError::Unsupported),
+            };
+            let name = match in_place {
+                Err(PostError::Unsupported) => {
                     endpoint.post(head.bytes(), stream.sending.body(stream.sent, len))?;
                     sent.copied.add(len);
                     "piece sent"
+                }
+                posted => {
+                    posted?;
+                    sent.zero_copy.add(len);
+                    "piece sent zero-copy"
                 }
             };
             if let Some(begun) = begun {

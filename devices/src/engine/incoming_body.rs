@@ -203,7 +203,7 @@ impl Delivery<'_> {
                 }
             }
             IncomingBody::Data { channel, number, direct: Some(len), .. } => {
-                kill_point(KillPoint::PieceLanded, channel.rank());
+                kill_point(KillPoint::PieceLanded, self.engine.site.rank);
                 self.copied.add(len);
                 device_write_done(self.engine, &channel, from, number, len)
             }
@@ -268,6 +268,7 @@ impl Engine {
                 self.notify_parked();
             }
             Some(posted) => {
+                matching.local.note_unexpected(&unexpected);
                 drop(matching);
                 self.deliver_unexpected(&channel, unexpected, posted.into_receiving());
             }
@@ -294,7 +295,7 @@ pub(super) fn receive_data(
     }
     target.write(at, bytes);
     *received += bytes.len();
-    kill_point(KillPoint::PieceLanded, channel.rank());
+    kill_point(KillPoint::PieceLanded, engine.site.rank);
     complete_if_whole(engine, channel, ops, number, from);
     Some(())
 }

@@ -234,21 +234,24 @@ impl IbvInlet {
     }
 
     /// After a failure that makes all peers unreachable, closes the open connections. A failed device completes no work
-    /// request, so in that case this also fails the reads of these connections.
+    /// request, so in that case this also fails the reads of all connections.
     #[cold]
     fn lose_all_after_failure(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
         let Some(failure) = shared.failure() else { return 0 };
-        let all: Vec<_> =
-            shared.all().into_iter().filter(|connection| connection.state() != ConnState::Closed).collect();
-        for connection in &all {
-            self.lose_peer(connection, &failure.to_string(), sink);
-            if *failure == DeviceFailure::Fatal {
+        let mut moved = 0;
+        for connection in shared.all() {
+            if connection.state() != ConnState::Closed {
+                self.lose_peer(&connection, &failure.to_string(), sink);
+                moved += 1;
+            }
+            if shared.is_fatal() {
                 let reads = connection.take_reads();
+                moved += reads.len();
                 reads.into_iter().for_each(|op| sink.completed(op, Err(failure.to_string())));
             }
         }
-        all.len()
+        moved
     }
 }
 

@@ -81,6 +81,10 @@ unsafe impl RegionRegistration for RegionMr {
         }
         Ok(())
     }
+
+    fn has_ended(&self) -> bool {
+        self.mr.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
 }
 
 fn error(call: &'static str, error: &io::Error) -> RegisterError {
@@ -90,8 +94,9 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 impl Registrar {
     pub(super) fn new(domain: Arc<ProtectionDomain>, budget: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
-        // The devices of a region must have different numbers, and another driver might also count from 1.
-        let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
+        // The devices of a region must have different numbers, and another driver might also count from 1. These numbers
+        // do not repeat before 2^48 devices have been opened.
+        let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 16;
         let regions = Mutex::default();
         Registrar {
             domain,

@@ -57,6 +57,7 @@ pub(super) struct IbvShared {
     has_inlet_work: AtomicBool,
     link_down_since: Mutex<Option<Instant>>,
     failure: OnceLock<DeviceFailure>,
+    is_fatal: AtomicBool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,6 +157,7 @@ pub(super) fn open(
         has_inlet_work: AtomicBool::new(false),
         link_down_since: Mutex::default(),
         failure: OnceLock::new(),
+        is_fatal: AtomicBool::new(false),
     };
     Ok((Arc::new(shared), conn_manager))
 }
@@ -317,8 +319,16 @@ impl IbvShared {
         self.failure.get()
     }
 
+    /// Returns whether the device completes no further work request.
+    pub(super) fn is_fatal(&self) -> bool {
+        self.is_fatal.load(Ordering::Acquire)
+    }
+
     /// Makes the inlet report all peers as lost. The reason is the first failure that was recorded.
     pub(super) fn fail(&self, failure: DeviceFailure) {
+        if failure == DeviceFailure::Fatal {
+            self.is_fatal.store(true, Ordering::Release);
+        }
         let _ = self.failure.set(failure);
         self.bell.ring();
     }

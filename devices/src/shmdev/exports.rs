@@ -17,6 +17,7 @@ use super::imports::BlockKey;
 use super::pool_space::{PoolSpace, PoolStorage};
 use super::segment::Segment;
 use super::slot_ids::{SlotIds, slot_of};
+use crate::deferred_drop::drop_deferred;
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::message::KeepAlive;
 
@@ -40,9 +41,6 @@ pub(super) struct ExportedBlock {
     keep: Option<KeepAlive>,
     /// The receiver, set when the block is revoked.
     receiver: OnceLock<u32>,
-    /// Blocks that had been returned when this one was exported. Their drop may run code of their users, so they are
-    /// dropped with this record, and not under the locks that the exporting thread holds.
-    _returned: Vec<OrphanedBlock>,
 }
 
 /// A block whose operation has ended, but whose receiver has not returned it.
@@ -83,23 +81,15 @@ impl BlockExports {
     /// Exports memory. Returns `None` if it is not contiguous memory of the pool, or if all slots are in use.
     pub(super) fn export(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         let (offset, len) = (self.offset_of(memory)?, memory.bytes());
-        let returned =
-            if ORPHAN_COUNT.load(Ordering::Relaxed) > 0 { self.reclaim_orphans() } else { Vec::new() };
+        if ORPHAN_COUNT.load(Ordering::Relaxed) > 0 {
+            // Their drop may run code of their users, and the exporting thread holds locks.
+            drop_deferred(self.reclaim_orphans());
+        }
         let number = self.numbers.alloc()?;
         self.block_state(number)?.export();
         let (exports, keep) = (Arc::clone(self), Some(Arc::clone(keep)));
-        Some(Registration::new(
-            ExportedBlock {
-                exports,
-                number,
-                offset,
-                len,
-                keep,
-                receiver: OnceLock::new(),
-                _returned: returned,
-            },
-            0,
-        ))
+        let receiver = OnceLock::new();
+        Some(Registration::new(ExportedBlock { exports, number, offset, len, keep, receiver }, 0))
     }
 
     /// Returns the offset of memory in the pool; `None` if it is not contiguous memory of the pool.
@@ -209,6 +199,7 @@ mod tests {
     use super::super::slot_ids::{ID_END, SLOTS};
     use super::*;
     use crate::config::Config;
+    use crate::deferred_drop::{DeferDrops, run_deferred_drops};
     use crate::device::PostError;
 
     /// Makes the exports of rank 0, and rank 1's access to them.
@@ -274,6 +265,23 @@ mod tests {
         drop(view);
         // The next export finds the block returned.
         drop(again(3));
+        assert_eq!(holders(&block), 1);
+    }
+
+    #[test]
+    fn returned_block_is_dropped_after_the_locks_of_the_exporting_thread() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        drop(exported);
+        drop(view);
+        let hold = DeferDrops::begin();
+        drop(exports.export(&block.memory, &block.keep).unwrap());
+        assert_eq!(holders(&block), 2);
+        drop(hold);
+        run_deferred_drops();
         assert_eq!(holders(&block), 1);
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
@@ -98,9 +99,12 @@ impl Control {
         self.closed.then(|| self.frames.incomplete_frame()).flatten()
     }
 
-    /// Ends the use of the connection: nothing more is received or sent.
+    /// Ends the use of the connection: nothing more is received or sent, and a process that waits for a message gets the
+    /// end of the stream.
     pub(crate) fn close(&mut self) {
         self.closed = true;
+        // Fails only if the process has closed its end.
+        let _ = self.socket.shutdown(Shutdown::Both);
         self.received.clear();
         self.send_queue.clear();
         self.backlog = 0;
@@ -165,5 +169,22 @@ fn transmit(socket: &UnixStream, frame: &QueueEntry) -> Result<usize, Errno> {
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpj::boot::wire::MAX_MESSAGE;
+
+    use super::*;
+
+    #[test]
+    fn message_above_the_limit_ends_the_connection() {
+        let (socket, mut process) = UnixStream::pair().unwrap();
+        let mut control = Control::new(socket).unwrap();
+        control.send(&ToProcess::Value { id: 0, value: Ok(vec![0; MAX_MESSAGE]) }, None);
+        assert!(control.is_closed() && !control.flush());
+        process.set_nonblocking(true).unwrap();
+        assert_eq!(process.read(&mut [0; 8]).unwrap(), 0, "the end of the stream");
     }
 }

@@ -210,7 +210,8 @@ impl Job<'_> {
                 let failure = Failure { process, pid, ranks: ranks.clone(), kind, at, caused_by };
                 if self.spec.continue_on_failure && !failure.follows(&self.failures) {
                     // The job may run for a long time, so report the failure now.
-                    print_line(&format!("{failure}; the other ranks continue"));
+                    let then = if abort { "the job ends" } else { "the other ranks continue" };
+                    print_line(&format!("{failure}; {then}"));
                 }
                 self.failures.push(failure);
                 if !self.spec.continue_on_failure {

@@ -197,14 +197,14 @@ impl Stream {
 /// The standard output and error of `mpjrun`.
 #[derive(Debug, Default)]
 struct StdStreams {
-    /// By stream: whether a write failed. The first failure is printed, and the job continues.
+    /// By stream: whether a write failed. The failure is printed, and the job continues without this output.
     write_failed: [bool; 2],
     reader_closed: [bool; 2],
 }
 
 impl StdStreams {
     fn write(&mut self, to: StdStream, bytes: &[u8]) {
-        if self.reader_closed[to as usize] {
+        if self.reader_closed[to as usize] || self.write_failed[to as usize] {
             return;
         }
         let (fd, name) = match to {
@@ -220,9 +220,8 @@ impl StdStreams {
                 }
             }
             Err(e) => {
-                if !std::mem::replace(&mut self.write_failed[to as usize], true) {
-                    crate::print_line(&format!("cannot write to {name}: {e}; further output is discarded"));
-                }
+                self.write_failed[to as usize] = true;
+                crate::print_line(&format!("cannot write to {name}: {e}; further output is discarded"));
             }
         }
     }

@@ -133,6 +133,7 @@ impl Boot for ThreadBoot {
         }
         while kvs.fences_done == round {
             if let Some(why) = self.job.roster.since(0).iter().find_map(exit_reason) {
+                kvs.ranks_at_fence -= 1;
                 return Err(why);
             }
             let wait = self.job.fence_released.wait_timeout(kvs, POLL_INTERVAL);
@@ -170,7 +171,8 @@ mod tests {
             let boots = ThreadBoot::ranks(2);
             let (sender, outcome) = std::sync::mpsc::channel();
             let boot = Arc::clone(&boots[0]);
-            std::thread::spawn(move || sender.send(boot.fence()));
+            // The second fence is not counted with the first.
+            std::thread::spawn(move || sender.send(boot.fence().or_else(|_| boot.fence())));
             boots[1].roster().report(1, Exit::Closing);
             boots[1].roster().report(1, exit);
             let why =

@@ -3,7 +3,7 @@
 use std::any::type_name;
 use std::fmt;
 
-use mpj_buffer::{Buffer, Reading};
+use mpj_buffer::{Buffer, CodecError, Reading, WriteError};
 use mpj_devices::Mode;
 use mpj_pool::DefaultBlock;
 use serde::Serialize;
@@ -36,8 +36,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized, or the pool has no block for
-    /// it; [`ErrorClass::NoMem`] if the pool has no block for the headers of the message.
+    /// As [`send`](Self::send); [`ErrorClass::Buffer`] if the value cannot be serialized; [`ErrorClass::NoMem`] if
+    /// the pool has no block for the message.
     pub fn send_object<T: Serialize + ?Sized>(&self, value: &T, dest: impl IntoDest, tag: i32) -> Result<()> {
         const CALL: &str = "send_object";
         let message = encode(CALL, value)?;
@@ -100,6 +100,32 @@ fn decode_error<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> E
 fn encode<T: Serialize + ?Sized>(call: &'static str, value: &T) -> Result<Buffer<DefaultBlock, Reading>> {
     let mut message = Buffer::with_capacity(HEADER_CAPACITY)
         .map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
-    message.write_object(value).map_err(|e| buffer_error(call, e))?;
+    message.write_object(value).map_err(|e| write_error(call, e))?;
     Ok(message.commit())
+}
+
+fn write_error(call: &'static str, error: WriteError) -> Error {
+    match error {
+        WriteError::Alloc(_) | WriteError::Codec(CodecError::NoMemory) => {
+            Error::new(ErrorClass::NoMem, call, error.to_string())
+        }
+        _ => buffer_error(call, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpj_pool::{Buddy, Growth, Heap, Pool};
+
+    use super::*;
+
+    #[test]
+    fn value_without_memory_is_an_error_of_its_class() {
+        let none = Buddy::growing(Growth::default().limit(0), Heap::create).alloc(1).unwrap_err();
+        for error in [WriteError::Alloc(none), WriteError::Codec(CodecError::NoMemory)] {
+            assert_eq!(write_error("send_object", error).class(), ErrorClass::NoMem);
+        }
+        let unsupported = WriteError::Codec(CodecError::Unsupported);
+        assert_eq!(write_error("send_object", unsupported).class(), ErrorClass::Buffer);
+    }
 }

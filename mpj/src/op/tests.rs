@@ -98,3 +98,29 @@ fn zeros_and_nans_do_not_depend_on_operand_order() {
         .unwrap();
     assert!(zero.is_sign_negative());
 }
+
+/// The items begin with a gap, so their first byte of data is not aligned as the items are.
+#[test]
+fn raw_function_gets_aligned_items_in_either_order() {
+    let datatype = Datatype::structure(&[(1, 4, Datatype::of::<u32>())]).unwrap().resized(0, 8).unwrap();
+    let first = Op::from_raw_fn(false, |from, into, len, _| {
+        assert!(from.addr().is_multiple_of(8) && into.addr().is_multiple_of(8), "{from:?} {into:?}");
+        for word in (1..2 * len).step_by(2) {
+            let (from, into) = (from.cast::<u32>().wrapping_add(word), into.cast::<u32>().wrapping_add(word));
+            // SAFETY: both pointers have `len` items of two words, of which the second is data.
+            unsafe { into.copy_from_nonoverlapping(from, 1) };
+        }
+    });
+    for (order, expected) in [(OperandOrder::IncomingFirst, 1), (OperandOrder::IncomingLast, 2)] {
+        let (from, mut into) = ([1u64 << 32 | 1; 5], [2u64 << 32 | 2; 5]);
+        // SAFETY: both pointers have five items, and the operation is defined for every datatype.
+        let done = unsafe {
+            first.reduce_local(from.as_ptr().cast(), into.as_mut_ptr().cast(), 5, &datatype, order)
+        };
+        done.unwrap();
+        assert!(
+            into.iter()
+                .all(|item| u32::from_ne_bytes(item.to_ne_bytes()[4..].try_into().unwrap()) == expected)
+        );
+    }
+}

@@ -46,10 +46,10 @@ impl BuddyMap {
             return Err("a child is free and live");
         }
         let in_right_list = match free.longest_run() {
-            0 => true,
+            0 => list != RunList::WHOLE,
             64 => list == RunList::WHOLE,
             // A run of leaves might have no valid start. Then the group can be in a list of shorter runs.
-            _ if number == 0 => list < RunList::WHOLE || list == RunList::FULL,
+            _ if number == 0 => list < RunList::WHOLE,
             longest => (RunList::of(longest)..RunList::WHOLE).contains(&list),
         };
         if !in_right_list {

@@ -17,6 +17,9 @@ pub use buddy2::{Buddy2, Buddy2Lists};
 /// The smallest block: mpjbuf's chunk.
 const CHUNK: usize = 128;
 
+/// The size of the largest region. The links of [`Buddy1`] are numbers of chunks with 32 bits.
+const MAX_REGION: usize = 1 << if usize::BITS == 64 { 38 } else { 30 };
+
 /// The size of a block as a power of two: `CHUNK << level`.
 type Level = u8;
 
@@ -82,7 +85,7 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
 
     /// Returns the size of the largest region within the limit. Regions are powers of two, so that blocks have buddies.
     fn max_region(&self) -> usize {
-        let most = self.growth.limit.min(1 << if usize::BITS == 64 { 47 } else { 30 });
+        let most = self.growth.limit.min(MAX_REGION);
         if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }
     }
 
@@ -125,7 +128,8 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         let region_bytes = state.stats.region_bytes as usize;
         let greatest = state.regions.iter().map(Storage::size).max().unwrap_or(0);
         let left = self.growth.limit.saturating_sub(region_bytes);
-        let mut wanted = self.growth.next_region(greatest).max(size).next_power_of_two();
+        let mut wanted = self.growth.next_region(greatest).next_power_of_two();
+        wanted = wanted.min(self.max_region()).max(size);
         while wanted > left && wanted > size {
             wanted /= 2;
         }

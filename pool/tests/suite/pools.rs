@@ -93,6 +93,19 @@ fn buddy1_on_pages_conforms() {
 }
 
 #[test]
+fn the_links_of_buddy1_reach_every_block_of_its_largest_region() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let source = |size| {
+        ASKED.store(size, Ordering::Relaxed);
+        Err(StorageError::Size { asked: size, most: 0 })
+    };
+    let pool = Buddy1::<Pages>::growing(Growth::default().first_region(usize::MAX), source);
+    assert!(pool.alloc(1).is_err());
+    let asked = ASKED.load(Ordering::Relaxed);
+    assert!(asked > MIB && asked / 128 <= u32::MAX as usize, "links are numbers of 128 bytes: {asked:#x}");
+}
+
+#[test]
 fn buddy2_on_heap_conforms() {
     crate::contracts::pool(8 * MIB, || Buddy2::growing(Growth::PAPER.limit(8 * MIB), Heap::create));
 }

@@ -15,6 +15,8 @@ struct MockDevice {
     max_pinned_bytes: Option<usize>,
     /// Whether a memory window is bound, so that deregistrations fail.
     has_window: bool,
+    /// Whether deregistrations panic.
+    panics: bool,
 }
 
 #[derive(Debug)]
@@ -26,11 +28,16 @@ struct MockRegistration {
 // SAFETY: it accesses no memory at all.
 unsafe impl RegionRegistration for MockRegistration {
     fn deregister(&self) -> Result<(), RegisterError> {
+        assert!(!self.device.panics, "as the test demands");
         if self.device.has_window {
             return Err(RegisterError { call: "ibv_dereg_mr", errno: 16 });
         }
         assert!(self.device.ranges.lock().unwrap().remove(&self.base).is_some(), "deregistered once");
         Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.device.ranges.lock().unwrap().is_empty()
     }
 }
 
@@ -108,4 +115,30 @@ fn memory_that_cannot_be_deregistered_stays_mapped() {
     assert!(free.ranges.lock().unwrap().is_empty(), "the other device has deregistered");
     // SAFETY: the mapping stays for good, which is what this test proves.
     unsafe { base.write_volatile(1) };
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri reports the leaked mapping")]
+fn memory_whose_deregistration_panics_stays_mapped() {
+    let device = Arc::new(MockDevice { panics: true, ..MockDevice::default() });
+    let block = Unpooled::new(usize::MAX, Pages::create).alloc(4096).unwrap();
+    let base = block.as_ptr();
+    register(&device, 1, &block).unwrap();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(block))).is_err());
+    // SAFETY: the mapping stays for good, which is what this test proves.
+    unsafe { base.write_volatile(1) };
+}
+
+#[test]
+fn registrations_of_closed_devices_are_dropped() {
+    let block = Unpooled::new(usize::MAX, Pages::create).alloc(4096).unwrap();
+    let closed = Arc::new(MockDevice::default());
+    register(&closed, 1, &block).unwrap();
+    // Closing the device deregisters its regions.
+    closed.ranges.lock().unwrap().clear();
+    let open = Arc::new(MockDevice::default());
+    register(&open, 2, &block).unwrap();
+    assert_eq!(Arc::strong_count(&closed), 1, "nothing of the region refers to it");
+    drop(block);
+    assert!(open.ranges.lock().unwrap().is_empty());
 }

@@ -49,10 +49,15 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         }
     }
 
-    fn end(&mut self) -> Result<(), CodecError> {
+    /// Returns the number of elements read so far that cannot have had a byte, without those that were subtracted.
+    #[inline]
+    fn empty(&self) -> u32 {
         let taken = self.initial_bytes - self.reader.rest.len();
-        let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
-        let rest = self.reader.zero_sized.checked_sub(empty).filter(|_| self.surplus == 0);
+        u32::try_from((self.count - self.left).saturating_sub(taken)).unwrap_or(u32::MAX)
+    }
+
+    fn end(&mut self) -> Result<(), CodecError> {
+        let rest = self.reader.zero_sized.checked_sub(self.empty()).filter(|_| self.surplus == 0);
         self.reader.zero_sized = rest.ok_or(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })?;
         self.count = 0;
         Ok(())
@@ -62,6 +67,8 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
 impl Drop for LengthPrefixed<'_, '_> {
     #[inline]
     fn drop(&mut self) {
+        // The visitor might not have read to the end.
+        self.reader.zero_sized = self.reader.zero_sized.saturating_sub(self.empty());
         *self.outer = self.reader;
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mpj_devices::config::Config;
 use mpj_devices::device::{
@@ -11,7 +11,8 @@ use mpj_devices::device::{
     SizeRange,
 };
 use mpj_devices::{
-    Address, Affinity, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink, Site,
+    Address, Affinity, Device, Driver, Endpoint, Engine, Inlet, OpenError, Opened, PeerId, PostError, Sink,
+    Site,
 };
 use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
@@ -69,6 +70,11 @@ pub(crate) struct Wire {
     pub(crate) gets: Gets,
     /// Whether endpoints are full: they return `Again` for frames and gets.
     pub(crate) full: AtomicBool,
+    /// Whether endpoints support no frames, or no zero-copy sends.
+    pub(crate) rejects_frames: AtomicBool,
+    pub(crate) rejects_zcopy: AtomicBool,
+    /// The engine that fails all its operations when memory is registered the next time.
+    pub(crate) fails_all: Mutex<Weak<Engine>>,
     /// Whether endpoints coalesce messages.
     pub(crate) coalesces: AtomicBool,
     /// The number of registered pool regions.
@@ -178,6 +184,9 @@ unsafe impl Device for FakeDevice {
         region: Option<&Region>,
         _: Access,
     ) -> Result<Registration, RegisterError> {
+        if let Some(engine) = std::mem::take(&mut *lock(&self.wire.fails_all)).upgrade() {
+            engine.fail_all("the test ends it");
+        }
         let record = DropRecord("registration", Arc::clone(&self.wire));
         let Some(region) = region else { return Ok(Registration::new(record, memory.bytes())) };
         // The address of the wire identifies this device.
@@ -251,6 +260,9 @@ impl Endpoint for FakeEndpoint {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
+        if self.wire.rejects_frames.load(Ordering::Relaxed) {
+            return Err(PostError::Unsupported);
+        }
         self.wire.posted_after_exit.fetch_add(usize::from(self.is_peer_gone), Ordering::Relaxed);
         let len = body.len();
         let body = match body {
@@ -313,6 +325,9 @@ impl Endpoint for FakeEndpoint {
         body: &[MemoryPart<'_>],
         op: OpToken,
     ) -> Result<OpStatus, PostError> {
+        if self.wire.rejects_zcopy.load(Ordering::Relaxed) {
+            return Err(PostError::Unsupported);
+        }
         let [part] = body else { panic!("one part") };
         let run = part.contiguous().expect("this device supports only contiguous memory");
         // SAFETY: the caller's contract.

@@ -313,6 +313,44 @@ fn zcopy_send_completes_after_its_last_piece() {
 }
 
 #[test]
+fn peer_whose_endpoint_rejects_a_queued_frame_is_reported() {
+    let bench = bench();
+    bench.stop_endpoints(true);
+    let Ok(Started::Pending(send)) = bench.send(1, vec![1; 10], Mode::Standard) else { panic!("not queued") };
+    bench.play([]);
+    bench.wire.rejects_frames.store(true, Ordering::Relaxed);
+    bench.stop_endpoints(false);
+    bench.play([]);
+    assert_eq!(bench.death(), Some(1));
+    assert!(send.outcome().is_some_and(Result::is_err));
+}
+
+#[test]
+fn pieces_that_the_device_cannot_send_in_place_are_copied() {
+    let bench = bench();
+    let send = send(&bench, LEN, Mode::Standard);
+    let (op, _) = bench.take_ops(1, RTS)[0];
+    bench.wire.rejects_zcopy.store(true, Ordering::Relaxed);
+    bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
+    assert!(send.outcome().is_some_and(Result::is_ok) && ops(&bench).is_empty());
+    let data: Vec<u8> = bench.sent().into_iter().filter(|sent| sent.1[0] == DATA).flat_map(|s| s.2).collect();
+    assert!(data == vec![3; LEN]);
+    bench.engine.close();
+}
+
+#[test]
+fn send_fails_with_all_others_while_its_body_is_requested() {
+    let bench = bench();
+    let send = send(&bench, LEN, Mode::Standard);
+    let (op, _) = bench.take_ops(1, RTS)[0];
+    *lock(&bench.wire.fails_all) = Arc::downgrade(&bench.engine);
+    bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
+    let outcome = send.outcome();
+    assert!(matches!(outcome, Some(Err(Fault::Dead { rank: 0, .. }))), "{outcome:?}");
+    assert!(ops(&bench).is_empty(), "no piece is sent");
+}
+
+#[test]
 fn death_completes_a_zcopy_send_after_its_last_piece() {
     let bench = bench();
     let send = send(&bench, LEN, Mode::Standard);

@@ -64,6 +64,7 @@ fn receive_posted_during_the_body_gets_it() {
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!((outcome.unwrap().bytes, &memory[..500]), (500, &data(500)[..]));
     assert_eq!(bench.take_ops(1, FIN), [(33, 0)], "FIN after the match");
+    assert_eq!(bench.engine.stats().local.unexpected.bytes, 500, "copied out of its block");
     bench.play(streamed(1, eager(0), &data(3)));
     assert_eq!(next.finish().unwrap().0.unwrap().bytes, 3);
 }

@@ -123,6 +123,9 @@ fn on_failure_continue_keeps_other_ranks_running() {
     let ended = run("-n 3 --on-failure=continue --grace 0", "on-failure-continue");
     ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
     assert_eq!(ended.out.iter().filter(|line| line.contains("continues after")).count(), 2, "{ended:#?}");
+    let ended = run("-n 3 --on-failure=continue", "abort");
+    ended.expect(42, &["rank 1 (pid ", "aborted the job with code 42: enough"]);
+    assert!(!ended.err.iter().any(|line| line.ends_with("the other ranks continue")), "{ended:#?}");
 }
 
 fn dead_rank_with_unread_messages_does_not_block_others() {

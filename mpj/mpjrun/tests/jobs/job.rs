@@ -156,13 +156,14 @@ impl Job {
 
 impl Ended {
     /// Returns the message of `mpjrun`; panics unless there is exactly one. Notices about interrupts, waits in traces
-    /// and failures after which ranks continue do not count.
+    /// and failures that are reported while the job runs do not count.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
         let is_other = |line: &str| {
             line.starts_with("mpjrun: interrupt")
                 || line.contains("how long each rank waited")
                 || line.ends_with("; the other ranks continue")
+                || line.ends_with("; the job ends")
         };
         let own: Vec<&String> = own.filter(|line| !is_other(line)).collect();
         assert_eq!(own.len(), 1, "{self:?}");

@@ -2,7 +2,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, PaperPool, bytes, pool};
+use super::{BlockPos, CHUNK, FreeLists, Level, MAX_REGION, PaperBlock, PaperPool, bytes, pool};
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
@@ -48,6 +48,7 @@ pub struct Buddy1<S: PrivateStorage> {
 pool!(Buddy1, Buddy1Lists, PrivateStorage);
 
 const NIL: u32 = u32::MAX;
+const _: () = assert!(MAX_REGION / CHUNK <= NIL as usize);
 /// The tag of a live block; the tag of a free block is its level.
 const LIVE: u8 = 255;
 

@@ -69,9 +69,11 @@ impl Call {
             Call::Gather => world.gather(&send[..n], &mut recv[..all], 0),
             Call::Scatter => world.scatter(&send[..all], &mut recv[..n], 0),
             Call::ReduceScatter => {
-                let each = (n / world.size()).max(1);
-                counts.fill(each);
-                world.reduce_scatter(&send[..each * world.size()], &mut recv[..each], counts, Op::Sum)
+                let (each, rest) = (n / world.size(), n % world.size());
+                let blocks = counts.iter_mut().enumerate();
+                blocks.for_each(|(rank, count)| *count = each + usize::from(rank < rest));
+                let mine = counts[world.rank()];
+                world.reduce_scatter(&send[..n], &mut recv[..mine], counts, Op::Sum)
             }
             Call::Scan => world.scan(&send[..n], &mut recv[..n], Op::Sum),
         }

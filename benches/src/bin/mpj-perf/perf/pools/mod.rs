@@ -72,9 +72,11 @@ pub(crate) fn run(options: &PoolOptions) -> Result<(), Failure> {
         let mut all: Vec<Series> = Vec::new();
         for (index, (pattern, bytes)) in plan.iter().copied().enumerate() {
             bar.set_message(pattern.name());
-            if helper.is_some() || !pattern.needs_two_threads() {
-                all.push(rounds::measure(&contenders, (pattern, bytes), effort, helper.as_ref()));
+            if helper.is_none() && pattern.needs_two_threads() {
+                bar.inc(1);
+                continue;
             }
+            all.push(rounds::measure(&contenders, (pattern, bytes), effort, helper.as_ref()));
             bar.inc(1);
             let is_last = plan.get(index + 1).is_none_or(|(next, _)| *next != pattern);
             let lines = match all.last() {
