@@ -293,9 +293,9 @@ pub(super) fn needs_bounce(
     path: DataPath,
 ) -> bool {
     let caps = device.caps();
-    let Some(register_from) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
+    let Some(register_min) = caps.register_min.filter(|_| bytes <= MAX_BOUNCE) else { return false };
     let is_supported = caps.noncontiguous || memory.contiguous().is_some();
-    !is_supported || (path == DataPath::Auto && region.is_none() && bytes < register_from)
+    !is_supported || (path == DataPath::Auto && region.is_none() && bytes < register_min)
 }
 
 /// Prepares the memory of a receive for a get. Returns `None` if a get does not pay on that path, or if the device
@@ -327,7 +327,7 @@ unsafe fn register_local(
     memory: &MemoryDesc,
     region: Option<&Region>,
 ) -> Option<Option<Registration>> {
-    if device.caps().register_from.is_none() {
+    if device.caps().register_min.is_none() {
         return Some(None);
     }
     // SAFETY: the caller's promise.

@@ -494,5 +494,5 @@ fn head(kind: FrameKind, channel: &Channel, message: &Envelope) -> Head {
 fn is_exportable_block(caps: &Caps, source: &Source) -> bool {
     source.region().is_some()
         && source.keep_alive().is_some()
-        && caps.exports_from.is_some_and(|from| source.bytes() >= from)
+        && caps.export_min.is_some_and(|from| source.bytes() >= from)
 }
