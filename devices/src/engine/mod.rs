@@ -31,6 +31,7 @@ mod inbox;
 mod incoming_body;
 pub(crate) mod ops;
 mod parking;
+mod path_select;
 pub(crate) mod peer;
 mod progress;
 mod receive;
