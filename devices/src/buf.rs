@@ -200,16 +200,20 @@ impl Buf {
     /// # Safety
     /// The region that the origin names, if any, exists for as long as the result is used.
     #[expect(unsafe_code, reason = "the contract is the caller's")]
+    #[inline]
     pub(crate) unsafe fn region<'a>(&self) -> Option<&'a Region> {
         let Origin::Region(RegionRef(region)) = self.origin else { return None };
         // SAFETY: the caller's promise.
         let region = unsafe { region.as_ref() };
-        let (first, end) = self.datatype.byte_bounds(self.count).ok()?;
+        self.is_inside(region).then_some(region)
+    }
+
+    #[inline(never)]
+    fn is_inside(&self, region: &Region) -> bool {
+        let Ok((first, end)) = self.datatype.byte_bounds(self.count) else { return false };
         // Addresses and bounds are far from the limits of an `i128`.
         let [base, start] = [self.base.addr(), region.base.addr().get()].map(|addr| addr as i128);
-        let is_inside =
-            base + i128::from(first) >= start && base + i128::from(end) <= start + region.len as i128;
-        is_inside.then_some(region)
+        base + i128::from(first) >= start && base + i128::from(end) <= start + region.len as i128
     }
 
     /// Returns whether the items are in the call's other buffer.

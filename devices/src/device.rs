@@ -55,32 +55,51 @@ pub struct Address(pub Vec<u8>);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Affinity(pub u32);
 
-/// The capabilities of a device, and the message sizes for which each path is worthwhile.
+/// The capabilities of a device: one row for each path, with the lengths for which it is worthwhile.
+///
+/// | path of a body | field | for bodies | longest operation |
+/// |---|---|---|---|
+/// | one eager frame | `eager_limit` | up to this length, with credit | the same |
+/// | pieces in frames, copied | `max_send_size` | that no other path takes | this length |
+/// | pieces in frames, from user memory | `zcopy` | from `min` on | `max` and `max_send_size` |
+/// | a get by the receiver | `get` | from `min` on | `max` |
+/// | a put by the sender | `put` | no protocol of the engine uses it yet | `max` |
+/// | a get from or into memory that is registered for it | `register_min` | from this length on | as `get` |
+/// | a get from or into a registered pool block (bounce buffer) | `register_min` | below this length; all with an unsupported layout | as `get` |
+/// | a view in the sender's memory | `export_min` | in a pool block, from this length on | the body |
+///
+/// All lengths are in bytes and inclusive. A name with `min` is a lower bound on the body of the message, however it is
+/// divided into operations; `limit`, `max` and `max_send_size` are upper bounds. An option is `None` if the device does
+/// not support the path. The minimum of an operation is for [`Auto`](crate::DataPath::Auto) and
+/// [`Buffered`](crate::DataPath::Buffered); [`ZeroCopy`](crate::DataPath::ZeroCopy) ignores it. The engine combines the
+/// rows in one place (`engine/path_select.rs`).
 #[derive(Clone, Debug)]
 pub struct Caps {
-    /// The longest body in bytes that a sender with credit sends eagerly, that is, in one frame.
+    /// The longest body that a sender with credit sends eagerly, that is, in one frame.
     pub eager_limit: usize,
-    /// The longest body of one frame in bytes, at least `eager_limit`.
+    /// The longest body of one frame, at least `eager_limit`.
     pub max_send_size: usize,
-    /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. A get that copies within the call delays sends to
-    /// that peer; [`SizeRange::max`] limits the bytes of each call.
+    /// Sizes for which [`Endpoint::get`] pays. A get that copies within the call delays sends to that peer;
+    /// [`SizeRange::max`] limits the bytes of each call.
     pub get: Option<SizeRange>,
-    /// Sizes for which [`Endpoint::put`] pays; `None` if unsupported. No protocol of the engine uses it yet.
+    /// Sizes for which [`Endpoint::put`] pays.
     pub put: Option<SizeRange>,
-    /// Sizes for which [`Endpoint::post_zcopy`] pays; `None` if unsupported. The device sends from the user's memory.
+    /// Sizes for which [`Endpoint::post_zcopy`] pays. The device sends from the user's memory.
     pub zcopy: Option<SizeRange>,
     /// Whether `get`, `put` and `post_zcopy` accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
-    /// The smallest body in bytes for which it pays to register memory outside of a pool region for one operation;
-    /// `None` if `get`, `put` and `post_zcopy` need no local registration. For unsupported layouts, and for shorter
-    /// bodies except with [`ZeroCopy`](crate::DataPath::ZeroCopy), the engine prefers a pool block.
-    pub register_from: Option<usize>,
-    /// The smallest body in bytes that the sender [exports](Device::export) instead of sending it eagerly, if it is in
-    /// a pool block, so that its receiver can [view](Endpoint::view) it; `None` if unsupported.
-    pub exports_from: Option<usize>,
+    /// The smallest body for which it pays to register memory outside of a pool region for one operation; `None` if
+    /// `get`, `put` and `post_zcopy` need no local registration.
+    pub register_min: Option<usize>,
+    /// The smallest body that the sender [exports](Device::export) instead of sending it eagerly, if it is in a pool
+    /// block, so that its receiver can [view](Endpoint::view) it. A body that is not eager is exported at any length.
+    pub export_min: Option<usize>,
 }
 
 impl Caps {
+    /// The capabilities of a device that is not connected: no body is eager.
+    pub(crate) const NONE: Caps = Caps::frames(0, 0);
+
     /// Returns the capabilities of a device that sends frames and cannot access remote memory.
     pub const fn frames(eager: usize, fragment: usize) -> Self {
         let (get, put, zcopy) = (None, None, None);
@@ -91,8 +110,8 @@ impl Caps {
             put,
             zcopy,
             noncontiguous: false,
-            register_from: None,
-            exports_from: None,
+            register_min: None,
+            export_min: None,
         }
     }
 }

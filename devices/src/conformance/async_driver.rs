@@ -67,8 +67,8 @@ unsafe impl Driver for AsyncDriver {
             get,
             zcopy,
             noncontiguous: layouts,
-            register_from: Some(REGISTER_MIN),
-            exports_from: None,
+            register_min: Some(REGISTER_MIN),
+            export_min: None,
             ..caps
         };
         let pending = Pending {

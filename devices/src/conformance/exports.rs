@@ -98,7 +98,7 @@ fn can_view(m: &Member, to: u32) -> bool {
         return false;
     }
     let peer = m.engine.peers.get(m.world.peer(to).unwrap());
-    peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().exports_from.is_some())
+    peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().export_min.is_some())
 }
 
 /// Receives a message as a view and checks it. If it cannot be viewed, discards the message and returns `None`.

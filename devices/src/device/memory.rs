@@ -158,7 +158,7 @@ pub struct MemoryPart<'a> {
     /// The number of bytes.
     pub len: usize,
     /// The registration of the memory, if the device needs its local side registered; see
-    /// [`Caps::register_from`](super::Caps::register_from).
+    /// [`Caps::register_min`](super::Caps::register_min).
     pub registration: Option<&'a Registration>,
 }
 
@@ -243,12 +243,12 @@ impl fmt::Debug for View {
     }
 }
 
-/// The message sizes for which a method to move memory is worthwhile.
+/// The message sizes for which an operation that moves memory is worthwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeRange {
-    /// The smallest size in bytes for which it is worthwhile.
+    /// The smallest body in bytes for which it is worthwhile.
     pub min: usize,
-    /// The largest size of one operation; longer bodies are split.
+    /// The most bytes of one operation; longer bodies are split.
     pub max: usize,
 }
 

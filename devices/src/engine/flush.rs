@@ -10,6 +10,7 @@ use mpj_pool::{Pool, RawBuffer};
 use super::Engine;
 use super::channel::Channel;
 use super::device_ops::{DeviceOp, StreamedSend};
+use super::path_select;
 use super::peer::{Outbox, Peer, QueuedFrame, Wireup};
 use super::send::Coalesce;
 use crate::biased::MutexGuard;
@@ -273,13 +274,13 @@ impl Engine {
             let Outbox { id, endpoint, caps, streams, sent, .. } = &mut *out;
             let Some(stream) = streams.front_mut() else { return Ok(()) };
             let bytes = stream.sending.message.bytes;
-            let len = caps.max_send_size.min(bytes - stream.sent);
+            let zcopy = &stream.sending.zcopy;
+            let len = path_select::piece_len(caps, zcopy.is_some(), bytes - stream.sent);
             let mut head = Head::new(FrameKind::Data, 0, stream.channel.wire_id(), 0);
             head.op.set(stream.op);
             head.extra.set(stream.sent as u64);
             let begun = self.trace().map(Trace::now);
-            let zcopy = caps.zcopy.filter(|sizes| (sizes.min..=sizes.max).contains(&len));
-            let in_place = match zcopy.and(stream.sending.zcopy.as_ref()) {
+            let in_place = match zcopy {
                 Some((memory, registration)) => {
                     let body = memory.part(stream.sent, len, registration.as_ref());
                     self.post_zcopy_piece(*id, endpoint.as_mut(), &head, body, &stream.sending)

@@ -31,6 +31,7 @@ mod inbox;
 mod incoming_body;
 pub(crate) mod ops;
 mod parking;
+mod path_select;
 pub(crate) mod peer;
 mod progress;
 mod receive;
@@ -171,7 +172,7 @@ impl Engine {
             max_sleep: progress::max_sleep(site.ranks_on_host),
             path,
             has_fast_path: path == DataPath::Auto && trace.is_none(),
-            registers: devices.iter().any(|device| device.caps().register_from.is_some()),
+            registers: devices.iter().any(|device| device.caps().register_min.is_some()),
             bounce_buffers: BounceBuffers::default(),
             peers: PeerTable::new(site.size),
             progress_lock: biased::Mutex::new(&bias, ProgressState::new(inlets, site.size)),

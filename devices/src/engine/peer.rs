@@ -72,7 +72,7 @@ impl Peer {
             id,
             wireup: Wireup::Requested,
             endpoint: Box::new(NoEndpoint),
-            caps: Caps::frames(0, 0),
+            caps: Caps::NONE,
             bound: Vec::new(),
             deferred_sends: VecDeque::new(),
             queued_frames: VecDeque::new(),

@@ -1,5 +1,5 @@
-//! The receiver's side of the rendezvous protocol, and the rules of both sides for memory that a device moves. The
-//! device gets the body from the sender's memory, in one or more pieces, or a CTS requests the body in frames.
+//! The receiver's side of the rendezvous protocol, and the registration of memory that a device moves. The device gets
+//! the body from the sender's memory, in one or more pieces, or a CTS requests the body in frames.
 //!
 //! ```text
 //!   sender                          receiver
@@ -19,11 +19,12 @@ use super::channel::Channel;
 use super::device_ops::DeviceOp;
 use super::flush::{DeferredCompletion, PIECES_PER_PASS};
 use super::ops::{BufferOwner, Op, RecvOp, WriteDone};
+use super::path_select::{LocalBody, ReceivePath, get_len, receive_path, sends_zcopy};
 use super::peer::{Outbox, Peer};
+use super::send::local_body;
 use crate::completion::Completer;
-use crate::data_path::DataPath;
 use crate::deferred_drop;
-use crate::device::{Device, MemoryDesc, OpStatus, PeerId, PostError, Registration, RemoteKey, SizeRange};
+use crate::device::{Device, MemoryDesc, OpStatus, PeerId, PostError, Registration, RemoteKey};
 use crate::header::FrameKind;
 use crate::message::{Envelope, Source, Target};
 use crate::trace::Trace;
@@ -61,17 +62,9 @@ const GET_BYTES_PER_PASS: usize = 1 << 20;
 impl Engine {
     pub(crate) fn receive_rendezvous(&self, rts: &MatchedRts<'_>, mut target: Target, completer: Completer) {
         let MatchedRts { channel, from, message, op: sender_op, key } = *rts;
-        let peer = self.peer(from).ok();
-        let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
-            let device = self.device_of(peer)?;
-            let path = target.path().unwrap_or(self.path);
-            if needs_bounce(device, &target.memory()?, message.bytes, target.region(), path)
-                && let Some(block) = self.bounce_buffers.try_alloc(message.bytes)
-            {
-                target.use_bounce(block);
-            }
-            Some((key, peer, register_target(device, &target, message.bytes, path)?))
-        });
+        let get = key
+            .zip(self.peer(from).ok())
+            .and_then(|(key, peer)| Some((key, peer, self.prepare_get(peer, &mut target, message.bytes)?)));
         let (get, registration) = match get {
             Some((key, peer, registration)) => (Some((key, peer)), registration),
             None => (None, None),
@@ -90,6 +83,38 @@ impl Engine {
             None => self.send_reply(from, channel, FrameKind::Cts, sender_op, op),
         }
         self.recheck_exits(channel, Some(from));
+    }
+
+    /// Prepares the memory of a receive for a get. Returns `None` if the body should come in frames instead, or if the
+    /// registration failed; `Some(None)` if the device needs no registration.
+    fn prepare_get(&self, peer: &Peer, target: &mut Target, bytes: usize) -> Option<Option<Registration>> {
+        let device = self.device_of(peer)?;
+        let body = LocalBody {
+            path: target.path().unwrap_or(self.path),
+            bytes,
+            is_contiguous: target.is_contiguous(),
+            in_region: target.region().is_some(),
+            is_owned: false,
+        };
+        let mut path = receive_path(device.caps(), body, true);
+        if path == ReceivePath::GetIntoBounce {
+            path = match self.bounce_buffers.try_alloc(bytes) {
+                Some(block) => {
+                    target.use_bounce(block);
+                    ReceivePath::Get
+                }
+                None => receive_path(device.caps(), body, false),
+            };
+        }
+        if path != ReceivePath::Get {
+            return None;
+        }
+        let memory = target.memory()?.truncated_to(bytes);
+        // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped first.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            register_local(device, &memory, target.region())
+        }
     }
 
     fn start_get(&self, peer: &Peer, get_op: PendingGet, registered: usize) {
@@ -119,18 +144,17 @@ impl Engine {
         }
     }
 
-    /// Prepares a body for a zero-copy send, if the device supports it and it pays.
+    /// Prepares a body for a zero-copy send, if [`sends_zcopy`] selects it.
     pub(crate) fn prepare_zcopy(
         &self,
         peer: &Peer,
         source: &Source,
     ) -> Option<(MemoryDesc, Option<Registration>)> {
         let device = self.device_of(peer)?;
-        device.caps().zcopy?;
-        let memory = source.memory()?;
-        if !can_move(device, device.caps().zcopy, &memory, source.path().unwrap_or(self.path)) {
+        if !sends_zcopy(device.caps(), local_body(source, self.path)) {
             return None;
         }
+        let memory = source.memory()?;
         // SAFETY: the memory is the source's; the registration is stored with the source, and is dropped first.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { register_local(device, &memory, source.region()) }?;
@@ -191,8 +215,7 @@ impl Engine {
         let Some(PendingGet { channel, op, key, bytes, posted }) = gets.front_mut() else {
             return Ok(GetStep::Finished);
         };
-        let most = caps.get.map_or(0, |sizes| sizes.max);
-        let len = most.min(*bytes - *posted);
+        let len = get_len(caps, *bytes - *posted);
         let lent = if len == 0 { None } else { channel.ops().add_device_write(*op, peer, *posted, len) };
         let Some((memory, registration)) = lent else { return Ok(GetStep::Finished) };
         let to = memory.part(*posted, len, registration.as_ref());
@@ -267,56 +290,6 @@ impl Engine {
     }
 }
 
-/// Returns whether a device can move `memory` by an operation with limits `sizes`, and whether that pays. `ZeroCopy`
-/// ignores the minimum.
-pub(super) fn can_move(
-    device: &dyn Device,
-    sizes: Option<SizeRange>,
-    memory: &MemoryDesc,
-    path: DataPath,
-) -> bool {
-    let min = |sizes: SizeRange| if path == DataPath::ZeroCopy { 1 } else { sizes.min.max(1) };
-    let pays = sizes.is_some_and(|sizes| memory.bytes() >= min(sizes) && sizes.max > 0);
-    pays && (device.caps().noncontiguous || memory.contiguous().is_some())
-}
-
-/// Longest body that gets a bounce buffer without `Buffered`. Above it, the memory costs more than a registration.
-const MAX_BOUNCE: usize = 16 << 20;
-
-/// Returns whether a body of up to `MAX_BOUNCE` bytes should use a bounce buffer, for a device that registers memory:
-/// the device does not support the layout, or, with `Auto`, a copy is faster than a registration.
-pub(super) fn needs_bounce(
-    device: &dyn Device,
-    memory: &MemoryDesc,
-    bytes: usize,
-    region: Option<&Region>,
-    path: DataPath,
-) -> bool {
-    let caps = device.caps();
-    let Some(register_from) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
-    let is_supported = caps.noncontiguous || memory.contiguous().is_some();
-    !is_supported || (path == DataPath::Auto && region.is_none() && bytes < register_from)
-}
-
-/// Prepares the memory of a receive for a get. Returns `None` if a get does not pay on that path, or if the device
-/// cannot write to the memory or register it; `Some(None)` if it needs no registration.
-fn register_target(
-    device: &dyn Device,
-    target: &Target,
-    bytes: usize,
-    path: DataPath,
-) -> Option<Option<Registration>> {
-    let memory = target.memory()?.truncated_to(bytes);
-    if !can_move(device, device.caps().get, &memory, path) {
-        return None;
-    }
-    // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped first.
-    #[expect(unsafe_code, reason = "see above")]
-    unsafe {
-        register_local(device, &memory, target.region())
-    }
-}
-
 /// Registers the local memory of an operation, if the device needs that. Returns `None` if the registration failed.
 ///
 /// # Safety
@@ -327,7 +300,7 @@ unsafe fn register_local(
     memory: &MemoryDesc,
     region: Option<&Region>,
 ) -> Option<Option<Registration>> {
-    if device.caps().register_from.is_none() {
+    if device.caps().register_min.is_none() {
         return Some(None);
     }
     // SAFETY: the caller's promise.

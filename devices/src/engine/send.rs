@@ -10,13 +10,13 @@ use super::channel::Channel;
 use super::failure::fail_self_sends;
 use super::flush::credit_cost;
 use super::ops::Op;
+use super::path_select::{self, Bounce, LocalBody, SendPath};
 use super::peer::{DeferredSend, Outbox, Peer, QueuedFrame, Wireup};
-use super::rendezvous::{can_move, needs_bounce};
 use super::replies::expect_reply;
 use crate::completion::{Completer, Completion, Started, pair};
 use crate::data_path::DataPath;
 use crate::deferred_drop;
-use crate::device::{Caps, Device, PeerId, PostError, Registration, RemoteKey};
+use crate::device::{Caps, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head, ShortHead};
 use crate::kill_points::{KillPoint, kill_point};
@@ -99,21 +99,19 @@ impl Engine {
         let (code, id) = (source.code()?, channel.peer(dest)?);
         let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
         let mut out = peer.outbox();
-        let (bytes, cost) = (source.bytes(), credit_cost(source.bytes()));
-        // An unconnected peer has no credit.
-        let is_eager = bytes <= out.caps.eager_limit
-            && out.send_credit >= cost
+        // An unconnected peer has no credit. A block that might be exported takes the slow path, which asks the device.
+        let body = local_body(source, DataPath::Auto);
+        let is_eager = body.path == DataPath::Auto
+            && path_select::is_eager(&out.caps, body, out.send_credit, || true)
             && out.queued_frames.is_empty()
-            && out.is_bound(channel)
-            && source.path().is_none_or(|path| path == DataPath::Auto)
-            && !is_exportable_block(&out.caps, source);
+            && out.is_bound(channel);
         if !is_eager || channel.has_exits() || channel.broken().is_some() {
             return None;
         }
         let head = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag);
         out.post_body(head.as_bytes(), source.whole(), coalesce).ok()?;
-        out.send_credit -= cost;
-        out.note_eager(bytes);
+        out.send_credit -= credit_cost(body.bytes);
+        out.note_eager(body.bytes);
         let is_unflushed = self.note_unflushed(&mut out);
         kill_point(KillPoint::EagerSent, self.site.rank);
         Some(if is_unflushed { Sent::Coalesced } else { Sent::Posted })
@@ -173,35 +171,21 @@ impl Engine {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
-        let cost = credit_cost(message.bytes);
-        let started = if message.bytes > out.caps.eager_limit
-            || out.send_credit < cost
-            || self.forces_rendezvous(peer, &source)
-            || self.exports(peer, &out, &source)
-        {
-            if out.wireup != Wireup::Connected {
-                return self.defer_send(channel, peer, out, message, source, mode);
-            }
+        let path = self.send_path(peer, &out, &source, mode);
+        if matches!(path, SendPath::Rendezvous { .. }) && out.wireup != Wireup::Connected {
+            return self.defer_send(channel, peer, out, message, source, mode);
+        }
+        if path != SendPath::Eager {
             expect_reply(peer, &mut out)?;
-            self.ensure_bound(&mut out, channel);
-            let (completer, completion) = pair();
-            self.send_rts(channel, peer, &mut out, (message, source, completer), coalesce);
-            Started::Pending(completion)
+        }
+        self.ensure_bound(&mut out, channel);
+        let started = if path == SendPath::Eager {
+            out.send_credit -= credit_cost(message.bytes);
+            self.send_eager(channel, peer, &mut out, message, source, coalesce)?
         } else {
-            self.ensure_bound(&mut out, channel);
-            match mode {
-                Mode::Standard => {
-                    out.send_credit -= cost;
-                    self.send_eager(channel, peer, &mut out, message, source, coalesce)?
-                }
-                Mode::Synchronous => {
-                    expect_reply(peer, &mut out)?;
-                    out.send_credit -= cost;
-                    let (completer, completion) = pair();
-                    self.send_sync(channel, peer, &mut out, (message, source, completer), coalesce);
-                    Started::Pending(completion)
-                }
-            }
+            let (completer, completion) = pair();
+            self.send_with_reply(channel, peer, &mut out, (message, source, completer), path, coalesce);
+            Started::Pending(completion)
         };
         drop(out);
         if let Started::Pending(_) = started {
@@ -239,14 +223,20 @@ impl Engine {
         Ok(Started::Pending(completion))
     }
 
-    fn send_sync(
+    /// Sends an eager synchronous message or an RTS.
+    fn send_with_reply(
         &self,
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
         (message, source, completer): (Envelope, Source, Completer),
+        path: SendPath,
         coalesce: Coalesce,
     ) {
+        if let SendPath::Rendezvous { .. } = path {
+            return self.send_rts(channel, peer, out, (message, source, completer), path, coalesce);
+        }
+        out.send_credit -= credit_cost(message.bytes);
         let seq = out.next_seq;
         let op = Op::EagerSync { peer: peer.id, message, seq, completer };
         let mut head = head(FrameKind::EagerSync, channel, &message);
@@ -262,9 +252,10 @@ impl Engine {
         peer: &Peer,
         out: &mut Outbox,
         (message, source, completer): (Envelope, Source, Completer),
+        path: SendPath,
         coalesce: Coalesce,
     ) {
-        let (registration, key) = self.expose(peer, &source).unzip();
+        let (registration, key) = self.expose(peer, &source, path).unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
         let op = Op::Rendezvous { peer: peer.id, source, message, registration, completer };
         let mut head = head(FrameKind::Rts, channel, &message);
@@ -280,66 +271,40 @@ impl Engine {
         kill_point(KillPoint::RtsSent, self.site.rank);
     }
 
-    /// Packs a message into a bounce buffer if its data path is `Buffered`, or if [`needs_bounce`](Self::needs_bounce)
-    /// advises that and the limit of such buffers allows it.
+    /// Packs a message into a bounce buffer if [`send_bounce`](path_select::send_bounce) selects one.
     #[inline]
     fn apply_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
-        match source.path().unwrap_or(self.path) {
-            DataPath::Buffered if source.bytes() > 0 => {
-                let bytes = source.bytes();
-                let block = BounceBuffer::alloc(bytes).ok_or(Fault::NoMemory { bytes })?;
-                Ok(source.pack_into_bounce(block))
-            }
-            DataPath::Auto | DataPath::ZeroCopy if self.registers && self.needs_bounce(peer, &source) => {
-                match self.bounce_buffers.try_alloc(source.bytes()) {
-                    Some(block) => Ok(source.pack_into_bounce(block)),
-                    None => Ok(source),
-                }
-            }
-            _ => Ok(source),
-        }
-    }
-
-    #[cold]
-    fn needs_bounce(&self, peer: &Peer, source: &Source) -> bool {
-        let device = self.device_of(peer);
-        let path = source.path().unwrap_or(self.path);
-        // A message within the eager limit does not need a bounce buffer, even if it has no credit.
-        let pays_to_get = |device: &&dyn Device| {
-            let caps = device.caps();
-            source.bytes() > caps.eager_limit && caps.get.is_some_and(|get| source.bytes() >= get.min)
+        let bytes = source.bytes();
+        let caps = if self.registers { self.caps_of(peer) } else { &Caps::NONE };
+        let block = match path_select::send_bounce(caps, local_body(&source, self.path)) {
+            Bounce::No => None,
+            Bounce::IfAvailable => self.bounce_buffers.try_alloc(bytes),
+            Bounce::Always => Some(BounceBuffer::alloc(bytes).ok_or(Fault::NoMemory { bytes })?),
         };
-        device.filter(pays_to_get).zip(source.memory()).is_some_and(|(device, memory)| {
-            needs_bounce(device, &memory, source.bytes(), source.region(), path)
+        Ok(match block {
+            Some(block) => source.pack_into_bounce(block),
+            None => source,
         })
     }
 
     #[inline]
-    fn forces_rendezvous(&self, peer: &Peer, source: &Source) -> bool {
-        source.path().unwrap_or(self.path) == DataPath::ZeroCopy && self.can_get(peer, source)
+    fn send_path(&self, peer: &Peer, out: &Outbox, source: &Source, mode: Mode) -> SendPath {
+        let can_export = || {
+            self.device_of(peer)
+                .zip(source.memory())
+                .is_some_and(|(device, memory)| device.can_export(&memory))
+        };
+        path_select::send_path(&out.caps, local_body(source, self.path), out.send_credit, mode, can_export)
     }
 
-    #[cold]
-    fn can_get(&self, peer: &Peer, source: &Source) -> bool {
-        let device = self.device_of(peer);
-        device
-            .zip(source.memory())
-            .is_some_and(|(device, memory)| can_move(device, device.caps().get, &memory, DataPath::ZeroCopy))
-    }
-
-    /// Returns whether a body is exported even if it is within the eager limit.
-    fn exports(&self, peer: &Peer, out: &Outbox, source: &Source) -> bool {
-        is_exportable_block(&out.caps, source)
-            // With `Buffered`, the source is a bounce buffer.
-            && source.path().unwrap_or(self.path) != DataPath::Buffered
-            && self.device_of(peer).zip(source.memory()).is_some_and(|(device, memory)| device.can_export(&memory))
-    }
-
-    /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers the
-    /// body for a get by the receiver, if [`can_move`] allows that. Returns the registration, and the key for the RTS.
-    fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
+    /// Exports or registers a body, as its path allows. Returns the registration, and the key for the RTS.
+    fn expose(&self, peer: &Peer, source: &Source, path: SendPath) -> Option<(Registration, RemoteKey)> {
+        let SendPath::Rendezvous { export, register } = path else { return None };
+        if !export && !register {
+            return None;
+        }
         let (device, memory) = self.device_of(peer).zip(source.memory())?;
-        if let Some(keep) = source.keep_alive() {
+        if let Some(keep) = source.keep_alive().filter(|_| export) {
             // SAFETY: the message is initialised, and nobody writes to it while a clone of `keep` exists.
             #[expect(unsafe_code, reason = "see above")]
             let exported = unsafe { device.export(&memory, keep) };
@@ -348,7 +313,7 @@ impl Engine {
                 return key.map(|key| (exported, key));
             }
         }
-        if !can_move(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
+        if !register {
             return None;
         }
         // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
@@ -363,28 +328,20 @@ impl Engine {
     pub(super) fn send_deferred(&self, peer: &Peer, out: &mut Outbox, unsent: DeferredSend) {
         let DeferredSend { channel, message, source, mode, completer } = unsent;
         self.ensure_bound(out, &channel);
-        let cost = credit_cost(message.bytes);
-        let is_eager = message.bytes <= out.caps.eager_limit
-            && out.send_credit >= cost
-            && !self.forces_rendezvous(peer, &source)
-            && !self.exports(peer, out, &source);
-        if (!is_eager || mode == Mode::Synchronous)
-            && let Err(fault) = expect_reply(peer, out)
-        {
-            drop(source);
-            return completer.complete(Err(fault));
+        let path = self.send_path(peer, out, &source, mode);
+        if path == SendPath::Eager {
+            out.send_credit -= credit_cost(message.bytes);
+            let head = head(FrameKind::Eager, &channel, &message);
+            return self.queue(out, channel.context, head, Some(source), Some((completer, message)));
         }
-        if !is_eager {
-            return self.send_rts(&channel, peer, out, (message, source, completer), Coalesce::Allowed);
-        }
-        out.send_credit -= cost;
-        match mode {
-            Mode::Standard => {
-                let head = head(FrameKind::Eager, &channel, &message);
-                self.queue(out, channel.context, head, Some(source), Some((completer, message)));
+        match expect_reply(peer, out) {
+            Ok(()) => {
+                let parts = (message, source, completer);
+                self.send_with_reply(&channel, peer, out, parts, path, Coalesce::Allowed);
             }
-            Mode::Synchronous => {
-                self.send_sync(&channel, peer, out, (message, source, completer), Coalesce::Allowed);
+            Err(fault) => {
+                drop(source);
+                completer.complete(Err(fault));
             }
         }
     }
@@ -489,10 +446,14 @@ fn head(kind: FrameKind, channel: &Channel, message: &Envelope) -> Head {
     head
 }
 
-/// Returns whether a message is in a pool block that it owns, and long enough to be exported.
+/// Describes a body to send. `path` applies if the source does not choose a path.
 #[inline]
-fn is_exportable_block(caps: &Caps, source: &Source) -> bool {
-    source.region().is_some()
-        && source.keep_alive().is_some()
-        && caps.exports_from.is_some_and(|from| source.bytes() >= from)
+pub(super) fn local_body(source: &Source, path: DataPath) -> LocalBody {
+    LocalBody {
+        path: source.path().unwrap_or(path),
+        bytes: source.bytes(),
+        is_contiguous: source.contiguous().is_some(),
+        in_region: source.region().is_some(),
+        is_owned: source.keep_alive().is_some(),
+    }
 }

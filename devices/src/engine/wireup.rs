@@ -22,7 +22,7 @@ use super::send::Mode;
 use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::completion::{Started, pair};
-use crate::device::{Address, Device, Endpoint, PeerId};
+use crate::device::{Address, Caps, Device, Endpoint, PeerId};
 use crate::fault::Fault;
 use crate::liveness::Exit;
 use crate::message::{Envelope, Source};
@@ -218,5 +218,11 @@ impl Engine {
 
     pub(crate) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
         Some(&**self.devices.get(*peer.device.get()?)?)
+    }
+
+    /// Returns the capabilities of the device that reaches a peer; [`Caps::NONE`] before it is connected.
+    #[cold]
+    pub(super) fn caps_of(&self, peer: &Peer) -> &Caps {
+        self.device_of(peer).map_or(&Caps::NONE, |device| device.caps())
     }
 }

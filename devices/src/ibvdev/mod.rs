@@ -214,16 +214,18 @@ unsafe impl Driver for IbvDriver {
     }
 }
 
+/// Returns the capabilities of the device, whose adapter reads up to `longest_read` bytes at once.
+pub(crate) fn caps(config: &Config, longest_read: usize) -> Caps {
+    Caps {
+        get: Some(SizeRange { min: config.size(&IBV_RDMA_READ_MIN), max: longest_read }),
+        register_min: Some(config.size(&IBV_REGISTER_MIN)),
+        ..Caps::frames(config.size(&IBV_EAGER_LIMIT), fragment(config))
+    }
+}
+
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, IbvInlet), String> {
     let (shared, conn_manager) = shared::open(key, site, config)?;
-    let eager = config.size(&IBV_EAGER_LIMIT);
-    let from = config.size(&IBV_RDMA_READ_MIN);
-    let get = SizeRange { min: from, max: shared.longest_read() };
-    let caps = Caps {
-        get: Some(get),
-        register_from: Some(config.size(&IBV_REGISTER_MIN)),
-        ..Caps::frames(eager, fragment(config))
-    };
+    let caps = caps(config, shared.longest_read());
     let budget = MemlockBudget::with_slots_reserved(shared.slot_bytes(), crate::sys::memlock_limit());
     let registrar = Registrar::new(Arc::clone(&shared.domain), budget);
     let inlet = IbvInlet::new(Arc::clone(&shared), conn_manager);

@@ -73,6 +73,7 @@ impl Source {
         Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
     }
 
+    #[inline]
     pub(crate) fn keep_alive(&self) -> Option<&KeepAlive> {
         self.keep.as_ref()
     }
@@ -144,6 +145,7 @@ impl Source {
         self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
 
+    #[inline]
     pub(crate) fn region(&self) -> Option<&Region> {
         // SAFETY: invariant 3.
         unsafe { self.buf.region() }

@@ -200,6 +200,11 @@ impl Target {
         }
     }
 
+    /// Returns whether a body is written as one run.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.block.is_some() || self.buf.datatype().is_contiguous()
+    }
+
     pub(crate) fn region(&self) -> Option<&Region> {
         if let Some(block) = &self.block {
             return block.region();

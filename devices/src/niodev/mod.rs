@@ -129,6 +129,12 @@ unsafe impl Driver for NioDriver {
     }
 }
 
+/// Returns the capabilities of the device.
+pub(crate) fn caps(config: &Config) -> Caps {
+    let eager = config.size(&NIO_EAGER_LIMIT);
+    Caps::frames(eager, config.size(&NIO_MAX_SEND_SIZE).max(eager))
+}
+
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     // Each peer takes one or two descriptors, so a large job would exceed the usual limit of 1,024.
     sys::raise_descriptor_limit();
@@ -146,8 +152,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
         polls: AtomicU32::new(0),
         flusher: Flusher::default(),
     });
-    let eager = config.size(&NIO_EAGER_LIMIT);
-    let caps = Caps::frames(eager, config.size(&NIO_MAX_SEND_SIZE).max(eager));
+    let caps = caps(config);
     let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| address::explain("epoll", e))?;
     Ok((NioDevice { shared, at, caps }, inlet))
 }

@@ -44,3 +44,7 @@ pub(crate) use receiver::{CELLS_PER_POLL, RingReceiver};
 
 /// Keeps the memory of a ring or of fragments alive.
 pub(crate) type Owner = std::sync::Arc<dyn std::any::Any + Send + Sync>;
+
+/// Bytes from which a device with rings exports a pool block. A copy of a shorter one takes less time than the messages
+/// of an export.
+pub(crate) const EXPORT_MIN: usize = 16 << 10;

@@ -33,7 +33,7 @@ use crate::device::{
 };
 use crate::header::MAX_INLINE_BODY;
 use crate::hosts::HostRanks;
-use crate::ring::{ExitCheck, FRAGMENT_BYTES, FragmentPool, RingEndpoint};
+use crate::ring::{EXPORT_MIN, ExitCheck, FRAGMENT_BYTES, FragmentPool, RingEndpoint};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::BorrowedFd;
@@ -78,8 +78,11 @@ pub const SHM_POOL_MIB: Number = Number {
     help: "MiB of address space per rank for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
-/// Bytes from which a pool block is exported. A copy of a shorter one takes less time than the messages of an export.
-const EXPORT_MIN: usize = 16 << 10;
+/// Returns the capabilities of the device, whose fragments have `fragment` bytes.
+pub(crate) fn caps(config: &Config, fragment: usize, has_pool: bool) -> Caps {
+    let eager = config.size(&SHM_EAGER_LIMIT).min(fragment);
+    Caps { export_min: has_pool.then_some(EXPORT_MIN), ..Caps::frames(eager, fragment) }
+}
 
 /// The driver of `shmdev`.
 #[derive(Debug)]
@@ -119,10 +122,8 @@ unsafe impl Driver for ShmDriver {
         })?;
         let local_rank = segment.open_rank(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
-        let eager = config.size(&SHM_EAGER_LIMIT).min(fragments.fragment_size());
         let exports = BlockExports::new(&segment, index);
-        let exports_from = exports.has_pool().then_some(EXPORT_MIN);
-        let caps = Caps { exports_from, ..Caps::frames(eager, fragments.fragment_size()) };
+        let caps = caps(config, fragments.fragment_size(), exports.has_pool());
         let ring_allocator = Mutex::new(RingAllocator::new(segment.layout()));
         let context = ShmContext { segment, ranks, local_rank };
         let inlet = Box::new(inlet::ShmInlet::new(context.clone()));

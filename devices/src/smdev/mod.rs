@@ -25,8 +25,8 @@ use crate::device::{
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
 use crate::ring::{
-    Consumer, ExitCheck, FRAGMENT_BYTES, FragmentMemory, FragmentPool, FragmentSizes, Ring, RingEndpoint,
-    RingReceiver,
+    Consumer, EXPORT_MIN, ExitCheck, FRAGMENT_BYTES, FragmentMemory, FragmentPool, FragmentSizes, Ring,
+    RingEndpoint, RingReceiver,
 };
 use crate::site::Site;
 use endpoint::{ExposedKey, SmEndpoint};
@@ -79,11 +79,16 @@ fn fragments(ranks: u32, config: &Config) -> FragmentSizes {
     }
 }
 
-/// Bytes from which a pool block is exported. A copy of a shorter one takes less time than the messages of an export.
-const EXPORT_MIN: usize = 16 << 10;
-
 /// Maximum bytes of one [`get`](Endpoint::get), during which locks are held.
 const MAX_GET: usize = 1 << 20;
+
+/// Returns the capabilities of the device, whose fragments have `fragment` bytes.
+pub(crate) fn caps(config: &Config, fragment: usize) -> Caps {
+    // For most messages, copies through fragments are faster: see `ring/README.md`.
+    let get = Some(SizeRange { min: usize::MAX, max: MAX_GET });
+    let frames = Caps::frames(config.size(&SM_EAGER_LIMIT).min(fragment), fragment);
+    Caps { get, noncontiguous: true, export_min: Some(EXPORT_MIN), ..frames }
+}
 
 /// The driver of `smdev`.
 #[derive(Debug)]
@@ -114,11 +119,7 @@ unsafe impl Driver for SmDriver {
         let memory = FragmentMemory::new(count, bytes).map_err(|e| refuse(format!("fragments: {e}")))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
-        let bytes = bytes as usize;
-        let frames = Caps::frames(config.size(&SM_EAGER_LIMIT).min(bytes), bytes);
-        // For most messages, copies through fragments are faster: see `ring/README.md`.
-        let get = Some(SizeRange { min: usize::MAX, max: MAX_GET });
-        let caps = Caps { get, noncontiguous: true, exports_from: Some(EXPORT_MIN), ..frames };
+        let caps = caps(config, bytes as usize);
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened { device: Box::new(SmDevice { hub, rank, bell, mailbox, fragments, caps }), inlet })

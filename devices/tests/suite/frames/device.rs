@@ -129,7 +129,7 @@ unsafe impl Driver for FakeDriver {
             Gets::Start => Caps {
                 get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }),
                 zcopy: Some(SizeRange { min: ZCOPY_MIN, max: FRAGMENT }),
-                register_from: Some(1),
+                register_min: Some(1),
                 ..frames
             },
             Gets::Now => Caps { get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }), ..frames },
