@@ -183,6 +183,11 @@ impl Config {
         self.set.contains_key(parameter.name())
     }
 
+    /// Returns the value of a parameter that was set.
+    pub fn value(&self, parameter: &dyn Parameter) -> Option<&Value> {
+        self.set.get(parameter.name())
+    }
+
     /// Returns a number.
     pub fn number(&self, parameter: &Number) -> u64 {
         match self.set.get(parameter.name) {

@@ -31,8 +31,9 @@ pub use memory::{
     View,
 };
 
-/// The longest head of a frame in bytes: with the 8 bytes that a ring cell adds, it fills a cache line.
-pub const HEAD_MAX: usize = 56;
+/// The longest head of a frame in bytes: with the header of a ring cell and three lengths of 4 bytes, it fills a cache
+/// line.
+pub const HEAD_MAX: usize = 44;
 
 /// The longest time for which a device delays a frame to coalesce it with others: see [`Endpoint::post_more`].
 pub const MAX_COALESCE_DELAY: Duration = Duration::from_millis(1);

@@ -43,6 +43,8 @@ pub enum Fault {
         source: u32,
         /// Its tag.
         tag: i32,
+        /// Its [immediate data](crate::MessageTag).
+        immediate: u32,
         /// Its length in bytes.
         sent: usize,
         /// The length of the buffer in bytes.
@@ -54,6 +56,8 @@ pub enum Fault {
         source: u32,
         /// Its tag.
         tag: i32,
+        /// Its [immediate data](crate::MessageTag).
+        immediate: u32,
         /// The type of the message.
         sent: Content,
         /// The type of the receive.
@@ -65,6 +69,8 @@ pub enum Fault {
         source: u32,
         /// Its tag.
         tag: i32,
+        /// Its [immediate data](crate::MessageTag).
+        immediate: u32,
     },
     /// A rank of the communicator has died, or this rank has failed all its operations, as after a timeout.
     Dead {
@@ -133,17 +139,17 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Truncated { source, tag, sent, room } => write!(
+            Fault::Truncated { source, tag, sent, room, .. } => write!(
                 f,
                 "message truncated: rank {source} sent {sent} bytes with tag {tag}, the receive buffer holds {room}"
             ),
-            Fault::TypeMismatch { source, tag, sent, expected } => {
+            Fault::TypeMismatch { source, tag, sent, expected, .. } => {
                 write!(
                     f,
                     "type mismatch: rank {source} sent {sent} with tag {tag}, the receive expects {expected}"
                 )
             }
-            Fault::InvalidValue { source, tag } => {
+            Fault::InvalidValue { source, tag, .. } => {
                 write!(f, "rank {source} sent an invalid bool or char with tag {tag}")
             }
             Fault::Dead { rank, cause } => write!(f, "rank {rank} has died: {cause}"),

@@ -1,16 +1,17 @@
 //! The heads of frames: the wire format of the protocols.
 //!
 //! ```text
-//!  short, 8 B                         long, 40 B: the short one and four words
-//!  0      1      2        4           8       16      24      32
-//!  kind   code   channel  tag         hash    count   op      extra
-//!  u8     u8     u16      i32         u64     u64     u64     u64
+//!  short, 8 B                         medium, 12 B        long, 44 B
+//!  0      1      2        4           8                   12      20      28      36
+//!  kind   code   channel  tag         immediate           hash    count   op      extra
+//!  u8     u8     u16      i32         u32                 u64     u64     u64     u64
 //! ```
 //! All fields are little-endian. In frames of messages, `code` is the primitive of the message. It is 0 for a mixed
-//! message, and then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has
-//! a short head, so that up to 48 bytes of body share its cache line. All other frames have a long head.
+//! message, and then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has a short head,
+//! so that up to 48 bytes of body share its cache line, or a medium one, for 44 bytes, if it has [immediate
+//! data](crate::MessageTag). All other frames have a long head.
 
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,11 +92,27 @@ impl ShortHead {
     }
 }
 
-/// The long head; a short one is read as a long one with zeros.
+/// The medium head.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
+#[repr(C)]
+pub(crate) struct MediumHead {
+    short: ShortHead,
+    immediate: U32,
+}
+
+impl MediumHead {
+    #[inline]
+    pub(crate) fn new(short: ShortHead, immediate: u32) -> Self {
+        MediumHead { short, immediate: U32::new(immediate) }
+    }
+}
+
+/// The long head; a shorter one is read as a long one with zeros.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(C)]
 pub(crate) struct Head {
     pub(crate) short: ShortHead,
+    immediate: U32,
     pub(crate) hash: U64,
     pub(crate) count: U64,
     pub(crate) op: U64,
@@ -103,33 +120,45 @@ pub(crate) struct Head {
 }
 
 const SHORT: usize = size_of::<ShortHead>();
+const MEDIUM: usize = size_of::<MediumHead>();
 const LONG: usize = size_of::<Head>();
 /// The longest body that shares a cache line with a short head, and the minimum of the eager limit parameters.
 pub(crate) const MAX_INLINE_BODY: usize = crate::ring::INLINE - SHORT;
 
-const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);
+const _: () = assert!(SHORT == 8 && MEDIUM == 12 && LONG == 44 && LONG <= crate::device::HEAD_MAX);
 
 impl Head {
     pub(crate) fn new(kind: FrameKind, code: u8, channel: u16, tag: i32) -> Self {
         Head { short: ShortHead::new(kind, code, channel, tag), ..Head::default() }
     }
 
+    pub(crate) fn with_immediate(self, immediate: u32) -> Self {
+        Head { immediate: U32::new(immediate), ..self }
+    }
+
     /// Parses a head from a peer: its bytes are untrusted.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(FrameKind, Self)> {
         let head = match bytes.len() {
             SHORT => Head { short: ShortHead::read_from_bytes(bytes).ok()?, ..Head::default() },
+            MEDIUM => {
+                let MediumHead { short, immediate } = MediumHead::read_from_bytes(bytes).ok()?;
+                Head { short, immediate, ..Head::default() }
+            }
             LONG => Head::read_from_bytes(bytes).ok()?,
             _ => return None,
         };
         Some((FrameKind::from_code(head.short.kind())?, head))
     }
 
-    /// Returns the bytes to send: a short head if the frame allows it, otherwise a long one.
+    /// Returns the bytes to send: the shortest form that has the fields of this kind of frame.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.short.kind() == FrameKind::Eager as u8 && self.short.code() != 0 {
-            self.short.as_bytes()
+        let bytes = self.as_bytes();
+        if self.short.kind() != FrameKind::Eager as u8 || self.short.code() == 0 {
+            bytes
+        } else if self.immediate() != 0 {
+            &bytes[..MEDIUM]
         } else {
-            self.as_bytes()
+            &bytes[..SHORT]
         }
     }
 
@@ -139,6 +168,10 @@ impl Head {
 
     pub(crate) fn tag(&self) -> i32 {
         self.short.tag()
+    }
+
+    pub(crate) fn immediate(&self) -> u32 {
+        self.immediate.get()
     }
 }
 
@@ -153,9 +186,14 @@ mod tests {
         assert_eq!(short.bytes(), [2, 7, 2, 1, 0xfe, 0xff, 0xff, 0xff]);
         let [hash, count, op, extra] = [0x0102, 3, 4, 5 << 32].map(U64::new);
         let long = Head { hash, count, op, extra, ..Head::new(FrameKind::Rts, 0, 6, 0x0304) };
-        let words = [0x0000_0304_0006_0004, 0x0102, 3, 4, 5 << 32];
-        assert_eq!(long.bytes(), words.map(u64::to_le_bytes).as_flattened());
-        for head in [short, long] {
+        let medium = short.with_immediate(0x0a0b_0c0d);
+        assert_eq!(medium.bytes(), [short.bytes(), &[0xd, 0xc, 0xb, 0xa]].concat());
+        assert_eq!(medium.bytes(), MediumHead::new(short.short, 0x0a0b_0c0d).as_bytes());
+        let long = long.with_immediate(9);
+        let words = [0x0102, 3, 4, 5 << 32].map(u64::to_le_bytes);
+        let start = [4, 0, 6, 0, 4, 3, 0, 0, 9, 0, 0, 0];
+        assert_eq!(long.bytes(), [&start[..], words.as_flattened()].concat());
+        for head in [short, medium, long] {
             let (kind, back) = Head::parse(head.bytes()).unwrap();
             assert_eq!((kind as u8, back.as_bytes()), (head.short.kind(), head.as_bytes()));
         }

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 pub(crate) use bounce::{BounceBuffer, BounceBuffers};
-pub use envelope::Envelope;
+pub use envelope::{Envelope, MessageTag};
 pub use pieces::Pieces;
 pub use source::Source;
 pub use target::Target;

@@ -112,7 +112,7 @@ fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
         // SAFETY: the bytes are borrowed for longer than the operation, which is waited for.
         let source = unsafe { Source::new(buf, None) }.unwrap();
         let sent =
-            m.engine.send(&m.world, 1, round.into(), source, Mode::Standard, Coalesce::Allowed).unwrap();
+            m.engine.send(&m.world, 1, i32::from(round), source, Mode::Standard, Coalesce::Allowed).unwrap();
         m.engine.wait(sent).unwrap();
     } else {
         // SAFETY: as above, and nothing else accesses them meanwhile.

@@ -17,7 +17,7 @@ struct Expected {
     orderly: bool,
 }
 
-const MAX_HEAD: usize = 56;
+const MAX_HEAD: usize = mpj_devices::device::HEAD_MAX;
 const MAX_BODY: u64 = 16 << 20;
 
 fn expected(mut rest: &[u8]) -> Expected {

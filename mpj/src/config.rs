@@ -9,7 +9,7 @@ pub use mpj_devices::config::{
 };
 
 use crate::boot::LAUNCHER;
-use crate::collective::tuning;
+use crate::collective::parameters;
 pub use crate::run::{TIMEOUT, timeout};
 use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
@@ -45,7 +45,7 @@ pub fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
 pub fn groups() -> Vec<ParameterGroup> {
     const OWN: &[ParameterGroup] = &[
         ParameterGroup { name: "general", parameters: &[&DEVICES] },
-        ParameterGroup { name: "collectives", parameters: tuning::PARAMETERS },
+        ParameterGroup { name: "collectives", parameters: parameters::PARAMETERS },
         ParameterGroup { name: "start-up", parameters: &[&LAUNCHER] },
         ParameterGroup { name: "reports", parameters: &[&TIMEOUT, &STATS, &TEST_TIMEOUT] },
     ];

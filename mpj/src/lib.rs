@@ -40,7 +40,7 @@
 //!   handle of a communicator ([`Intracomm::with_path`]).
 //! * [`wait_all`], [`wait_any`] and similar functions wait for several operations, even of different types
 //!   ([`Waitable::request_ref`]).
-//! * Non-blocking collectives ([`Intracomm::ibarrier`]) can be waited for in any order.
+//! * Non-blocking collectives ([`coll`]) can be waited for in any order.
 //! * A truncated message, a message of another type, a needed rank that dies or exits, and an invalid argument make a
 //!   call return an [`Error`]. If a sender frees the communicator without sending, the receive waits until that rank
 //!   exits.
@@ -56,6 +56,7 @@
 
 mod address;
 pub mod boot;
+pub mod coll;
 #[allow(unsafe_code, reason = "schedules work on the memory of `raw`'s callers")]
 mod collective;
 #[allow(unsafe_code, reason = "passes the borrows of the typed interface on to `raw`")]

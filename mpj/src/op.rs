@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::{fmt, ptr};
 
+use mpj_collectives::OperandOrder;
 use mpj_datatypes::{Datatype, Primitive, Receivable, Run};
 use mpj_pool::{AllocError, Pool, RawBuffer};
 
@@ -97,14 +98,6 @@ impl<F: ?Sized + Send + Sync + 'static> Drop for DeferDrop<F> {
 
 type TypedFn = dyn Fn(*const u8, *mut u8, usize, OperandOrder) + Send + Sync;
 type ErasedFn = dyn Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OperandOrder {
-    /// `into = from ∘ into`.
-    IncomingFirst,
-    /// `into = into ∘ from`.
-    IncomingLast,
-}
 
 impl fmt::Debug for UserOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,6 +248,12 @@ impl Op {
         }
         let Some(primitive) = datatype.single_primitive() else { return Ok(()) };
         let size = primitive.size();
+        if datatype.is_contiguous() {
+            // Do not enumerate the runs, which would allocate.
+            // SAFETY: the caller's contract; the items are adjacent primitives.
+            unsafe { predefined(self, primitive, from, into, count * (datatype.size() / size)) };
+            return Ok(());
+        }
         for run in datatype.runs(count) {
             let offset = run.offset as isize;
             let (from, into) = (from.wrapping_offset(offset), into.wrapping_offset(offset));

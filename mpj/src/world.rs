@@ -9,7 +9,7 @@ use mpj_devices::config::{Config, Number};
 use mpj_devices::{Engine, Exit, OpenError, RankPool, Registry, Stats};
 
 use crate::boot::{Boot, KvsCards};
-use crate::collective::tuning::Tuning;
+use crate::collective::parameters;
 use crate::comm::Intracomm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
@@ -61,7 +61,7 @@ impl World {
         let cards = Arc::new(KvsCards(Arc::clone(&boot)));
         let engine = Engine::open(site, registry, config, cards, boot.roster())?;
         boot.attach_engine(&engine);
-        let comm = Intracomm::new(raw::Comm::world(engine, Tuning::new(config))?);
+        let comm = Intracomm::new(raw::Comm::world(engine, Arc::new(parameters::rules(config)))?);
         let prints_stats = config.number(&STATS) != 0;
         Ok(World { comm, boot, prints_stats, _finalize: None })
     }

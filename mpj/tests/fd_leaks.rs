@@ -28,9 +28,10 @@ fn run(first_to_leave: usize) {
 /// Runs two ranks. Rank 0 returns an error or panics while collectives are pending.
 fn fail(panics: bool) {
     let outcome = mpj::threads(2, |world| {
-        let sum = world.iallreduce(vec![1u64; 100_000], vec![0u64; 100_000], mpj::Op::Sum)?;
+        let sum =
+            world.start(mpj::coll::allreduce(vec![1u64; 100_000], vec![0u64; 100_000], mpj::Op::Sum))?;
         if world.rank() == 0 {
-            drop(world.ibarrier()?);
+            drop(world.start(mpj::coll::barrier())?);
             if panics {
                 std::panic::resume_unwind(Box::new("on purpose"));
             }

@@ -1,5 +1,6 @@
-//! Messages of more than 4 KiB are not copied into additional memory. The test counts allocator calls, allocated bytes
-//! and bytes requested from the pool. It is alone in its file because the counts are those of the whole process.
+//! Messages of more than 4 KiB are not copied into additional memory, and short collectives allocate nothing. The test
+//! counts allocator calls, allocated bytes and bytes requested from the pool. It is alone in its file because the
+//! counts are those of the whole process.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -8,9 +9,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::ranks;
-use mpj::World;
 use mpj::buffer::{Buffer, Reading};
 use mpj::pool::{DefaultBlock, Pool, global};
+use mpj::{Op, World};
 
 struct Counting;
 
@@ -169,8 +170,27 @@ fn buffers() {
     }
 }
 
+/// A short collective allocates nothing once a communicator has made some.
+fn collectives() {
+    for size in [2, 4] {
+        ranks(size, |world| {
+            let (mine, mut sum) = ([world.rank() as u64; 4], [0u64; 4]);
+            let used = memory_of_all_ranks(&world, || {
+                world.allreduce(&mine, &mut sum, Op::Sum)?;
+                world.bcast(&mut sum, 1)?;
+                world.barrier()
+            })?;
+            if let Some(used) = used {
+                assert_eq!(used.calls, 0, "{used:?} on {size} ranks");
+            }
+            Ok(())
+        });
+    }
+}
+
 #[test]
 fn messages_need_no_extra_memory() {
     objects();
     buffers();
+    collectives();
 }

@@ -41,7 +41,7 @@ fn assert_truncation(m: &Member, to: u32) {
     ] {
         let short = Layout::all(&vec![0u8; room]);
         assert_rejected(m, to, len, short, |fault| {
-            assert_eq!(fault, Fault::Truncated { source, tag: 1, sent: len, room });
+            assert_eq!(fault, Fault::Truncated { source, tag: 1, immediate: 0, sent: len, room });
         });
     }
 }
@@ -52,7 +52,7 @@ fn assert_type_mismatch(m: &Member, to: u32) {
         let real = Layout::typed(len / 8, &Datatype::of::<f64>());
         let (sent, expected) = (Content::Of(Primitive::U8, len), Content::Of(Primitive::F64, len / 8));
         assert_rejected(m, to, len, real, |fault| {
-            assert_eq!(fault, Fault::TypeMismatch { source, tag: 1, sent, expected });
+            assert_eq!(fault, Fault::TypeMismatch { source, tag: 1, immediate: 0, sent, expected });
         });
         let signed = Datatype::of::<i8>().vector(len, 1, 2).unwrap();
         assert_rejected(m, to, len, Layout::typed(1, &signed), |fault| {
@@ -76,7 +76,7 @@ pub(super) fn faults_to_self_fail_only_their_receive(m: &Member) {
 
 pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
     let (to, from) = (m.next(), m.previous());
-    let invalid = |tag| Err(Fault::InvalidValue { source: from, tag });
+    let invalid = |tag| Err(Fault::InvalidValue { source: from, tag, immediate: 0 });
     for many in [1, m.rendezvous_len()] {
         let flags: Vec<bool> = [true, false, true].repeat(many);
         let chars: Vec<char> = ['a', '\0', '😀'].repeat(many);

@@ -125,11 +125,6 @@ impl Channel {
         self.matching.lock()
     }
 
-    /// Compares only the tag bits in `mask` from now on, when a message is matched with a receive or a probe.
-    pub fn set_tag_mask(&self, mask: i32) {
-        self.matching().set_tag_mask(mask);
-    }
-
     /// Returns counts of unexpected messages, by two relaxed loads without a lock: one can be older than the other.
     #[inline]
     pub fn unexpected_counts(&self) -> UnexpectedCounts {

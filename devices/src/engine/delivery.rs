@@ -408,5 +408,5 @@ pub(super) fn envelope(head: &Head, source: u32, bytes: usize) -> Envelope {
     } else {
         Signature::EMPTY
     };
-    Envelope { source, tag: head.tag(), code, signature, bytes }
+    Envelope { source, tag: head.tag(), immediate: head.immediate(), code, signature, bytes }
 }

@@ -308,6 +308,7 @@ mod tests {
         let message = Envelope {
             source: 0,
             tag: 0,
+            immediate: 0,
             code: Primitive::U8 as u8,
             signature: Signature::EMPTY,
             bytes: memory.len(),

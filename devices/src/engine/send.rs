@@ -18,11 +18,11 @@ use crate::data_path::DataPath;
 use crate::deferred_drop;
 use crate::device::{Caps, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
-use crate::header::{FrameKind, Head, ShortHead};
+use crate::header::{FrameKind, Head, MediumHead, ShortHead};
 use crate::kill_points::{KillPoint, kill_point};
 use crate::liveness::Exit;
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
-use crate::message::{BounceBuffer, Envelope, Source};
+use crate::message::{BounceBuffer, Envelope, MessageTag, Source};
 
 /// The condition under which a send is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl Engine {
         &self,
         channel: &Arc<Channel>,
         dest: u32,
-        tag: i32,
+        tag: MessageTag,
         source: &mut Source,
         mode: Mode,
         coalesce: Coalesce,
@@ -92,7 +92,7 @@ impl Engine {
         &self,
         channel: &Channel,
         dest: u32,
-        tag: i32,
+        tag: MessageTag,
         source: &Source,
         coalesce: Coalesce,
     ) -> Option<Sent> {
@@ -108,8 +108,13 @@ impl Engine {
         if !is_eager || channel.has_exits() || channel.broken().is_some() {
             return None;
         }
-        let head = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag);
-        out.post_body(head.as_bytes(), source.whole(), coalesce).ok()?;
+        let short = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag.tag);
+        if tag.immediate == 0 {
+            out.post_body(short.as_bytes(), source.whole(), coalesce).ok()?;
+        } else {
+            let medium = MediumHead::new(short, tag.immediate);
+            out.post_body(medium.as_bytes(), source.whole(), coalesce).ok()?;
+        }
         out.send_credit -= credit_cost(body.bytes);
         out.note_eager(body.bytes);
         let is_unflushed = self.note_unflushed(&mut out);
@@ -127,11 +132,12 @@ impl Engine {
         &self,
         channel: &Arc<Channel>,
         dest: u32,
-        tag: i32,
+        tag: impl Into<MessageTag>,
         source: Source,
         mode: Mode,
         coalesce: Coalesce,
     ) -> Result<Started, Fault> {
+        let tag = tag.into();
         if source.keep_alive().is_none() {
             return self.send_locked(channel, dest, tag, source, mode, coalesce);
         }
@@ -148,7 +154,7 @@ impl Engine {
         &self,
         channel: &Arc<Channel>,
         dest: u32,
-        tag: i32,
+        tag: MessageTag,
         source: Source,
         mode: Mode,
         coalesce: Coalesce,
@@ -438,7 +444,8 @@ pub(crate) fn no_such_rank(rank: u32) -> Fault {
 }
 
 fn head(kind: FrameKind, channel: &Channel, message: &Envelope) -> Head {
-    let mut head = Head::new(kind, message.code, channel.wire_id(), message.tag);
+    let head = Head::new(kind, message.code, channel.wire_id(), message.tag);
+    let mut head = head.with_immediate(message.immediate);
     if message.code == 0 {
         head.hash.set(message.signature.hash);
         head.count.set(message.signature.count);

@@ -4,7 +4,7 @@
 //! ```text
 //!  0      1          2              4                4 + length of the head
 //!  kind   length     returned       head             body
-//!  u8     u8         u16            up to 56 bytes   the rest of the message
+//!  u8     u8         u16            up to 44 bytes   the rest of the message
 //! ```
 //! A message of kind `Batch` has an entry for each frame after its header:
 //! ```text
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn batches_split_into_frames_and_truncated_ones_are_refused() {
-        let entries = [(&[1u8; 8][..], &b"one"[..]), (&[2; 56], b""), (b"", &[3; 300])];
+        let entries = [(&[1u8; 8][..], &b"one"[..]), (&[2; HEAD_MAX], b""), (b"", &[3; 300])];
         let mut batch = Vec::new();
         for (head, body) in entries {
             let entry = BatchEntry { head: head.len(), body: body.len() };

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
-/// A search key. Its tag contains only the bits that are compared.
+/// A search key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum BinKey {
     Any,
@@ -27,8 +27,8 @@ pub(super) trait BinEntry<const LISTS: usize> {
     /// Returns the list whose bins have this key; 0 if the key matches every entry.
     fn list(key: BinKey) -> usize;
 
-    /// Returns the key of the entry's bin in this list, if the entry is in one. Tags keep only the bits of `mask`.
-    fn key(&self, list: usize, mask: i32) -> Option<BinKey>;
+    /// Returns the key of the entry's bin in this list, if it is in one.
+    fn key(&self, list: usize) -> Option<BinKey>;
 }
 
 /// The value of a link without a target.
@@ -71,12 +71,11 @@ pub(super) struct Bins<T, const LISTS: usize> {
     order: ListEnds,
     bins: HashMap<BinKey, ListEnds, RandomState>,
     is_built: [bool; LISTS],
-    mask: i32,
 }
 
 impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
     /// Takes the entries of a queue: the entry at index `at` goes to slot `at`.
-    pub(super) fn new(queue: VecDeque<T>, mask: i32) -> Self {
+    pub(super) fn new(queue: VecDeque<T>) -> Self {
         let mut bins = Bins {
             slots: Vec::with_capacity(queue.len()),
             len: 0,
@@ -85,7 +84,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
             order: EMPTY,
             bins: HashMap::default(),
             is_built: [false; LISTS],
-            mask,
         };
         queue.into_iter().for_each(|entry| bins.push(entry));
         bins
@@ -107,12 +105,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
 
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
-    }
-
-    pub(super) fn set_tag_mask(&mut self, mask: i32) {
-        self.mask = mask;
-        self.bins.clear();
-        self.is_built = [false; LISTS];
     }
 
     pub(super) fn push(&mut self, entry: T) {
@@ -147,7 +139,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
     }
 
     fn key(&self, list: usize, at: u32) -> Option<BinKey> {
-        self.get(at as usize)?.key(list, self.mask)
+        self.get(at as usize)?.key(list)
     }
 
     /// Returns the slot of the earliest entry that is in a bin of one of these keys.

@@ -20,7 +20,7 @@ use queue::Queue;
 
 use crate::completion::Completion;
 use crate::engine::LocalTraffic;
-use crate::message::Envelope;
+use crate::message::{Envelope, MessageTag};
 
 pub(crate) use posted::Posted;
 pub(crate) use unexpected::{InlineBody, Unexpected, UnexpectedBody};
@@ -42,15 +42,15 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns whether the pattern matches the message; only the bits of `mask` are compared in tags.
+    /// Returns whether the pattern matches the message.
     #[inline]
-    fn accepts(self, message: &Envelope, mask: i32) -> bool {
+    fn accepts(self, message: &Envelope) -> bool {
         (self.source == ANY_SOURCE || self.source as u32 == message.source)
-            && (self.tag == ANY_TAG || (self.tag ^ message.tag) & mask == 0)
+            && (self.tag == ANY_TAG || self.tag == message.tag)
     }
 
-    fn key(self, mask: i32) -> BinKey {
-        let (source, tag) = (self.source.cast_unsigned(), self.tag & mask);
+    fn key(self) -> BinKey {
+        let (source, tag) = (self.source.cast_unsigned(), self.tag);
         match (self.source == ANY_SOURCE, self.tag == ANY_TAG) {
             (false, false) => BinKey::Exact { source, tag },
             (false, true) => BinKey::Source(source),
@@ -77,11 +77,6 @@ impl Matching {
         Matching { posted, unexpected, is_closed: false, local: LocalTraffic::default(), counts }
     }
 
-    pub(crate) fn set_tag_mask(&mut self, mask: i32) {
-        self.posted.set_tag_mask(mask);
-        self.unexpected.set_tag_mask(mask);
-    }
-
     #[inline]
     pub(crate) fn post(&mut self, receive: Posted) {
         self.posted.push(receive);
@@ -89,12 +84,11 @@ impl Matching {
 
     #[inline]
     pub(crate) fn take_posted(&mut self, message: &Envelope) -> Option<Posted> {
-        let mask = self.posted.mask();
         let keys = || {
-            let (source, tag) = (message.source, message.tag & mask);
+            let (source, tag) = (message.source, message.tag);
             [BinKey::Exact { source, tag }, BinKey::Source(source), BinKey::Tag(tag), BinKey::Any]
         };
-        self.posted.take(|posted| posted.pattern.accepts(message, mask), keys)
+        self.posted.take(|posted| posted.pattern.accepts(message), keys)
     }
 
     pub(crate) fn take_posted_of(&mut self, completion: &Completion) -> Option<Posted> {
@@ -107,17 +101,15 @@ impl Matching {
 
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: Pattern) -> Option<Unexpected> {
-        let mask = self.unexpected.mask();
-        let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message, mask);
-        let unexpected = self.unexpected.take(fits, || [pattern.key(mask)])?;
+        let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message);
+        let unexpected = self.unexpected.take(fits, || [pattern.key()])?;
         self.publish_count();
         Some(unexpected)
     }
 
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<&Unexpected> {
-        let mask = self.unexpected.mask();
-        let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message, mask);
-        self.unexpected.peek(fits, || [pattern.key(mask)])
+        let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message);
+        self.unexpected.peek(fits, || [pattern.key()])
     }
 
     pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
@@ -154,9 +146,9 @@ impl Matching {
         if self.is_closed {
             return Some(unexpected);
         }
-        let tag = unexpected.message.tag;
+        let Envelope { tag, immediate, .. } = unexpected.message;
         self.unexpected.push(unexpected);
-        self.counts.note_arrival(tag, self.unexpected.len());
+        self.counts.note_arrival(MessageTag { tag, immediate }, self.unexpected.len());
         None
     }
 

@@ -65,9 +65,9 @@ impl BinEntry<LISTS> for Posted {
         }
     }
 
-    fn key(&self, list: usize, mask: i32) -> Option<BinKey> {
+    fn key(&self, list: usize) -> Option<BinKey> {
         match list {
-            1 => Some(self.pattern.key(mask)),
+            1 => Some(self.pattern.key()),
             2 => Some(BinKey::Operation(self.receiving.id())),
             _ => None,
         }

@@ -23,29 +23,16 @@ pub(super) struct Queue<T, const LISTS: usize> {
     bins: Option<Box<Bins<T, LISTS>>>,
     /// The number of entries that deep searches in the list have passed over.
     passed: usize,
-    mask: i32,
 }
 
 impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     pub(super) fn new() -> Self {
-        Queue { list: VecDeque::new(), bins: None, passed: 0, mask: -1 }
+        Queue { list: VecDeque::new(), bins: None, passed: 0 }
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.bins.as_ref().map_or(self.list.len(), |bins| bins.len())
-    }
-
-    #[inline]
-    pub(super) fn mask(&self) -> i32 {
-        self.mask
-    }
-
-    pub(super) fn set_tag_mask(&mut self, mask: i32) {
-        self.mask = mask;
-        if let Some(bins) = &mut self.bins {
-            bins.set_tag_mask(mask);
-        }
     }
 
     #[inline]
@@ -111,7 +98,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.passed += passed;
         if self.passed > BIN_FACTOR * self.list.len() {
             let list = std::mem::take(&mut self.list);
-            self.bins = Some(Box::new(Bins::new(list, self.mask)));
+            self.bins = Some(Box::new(Bins::new(list)));
         }
     }
 
@@ -179,7 +166,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
             if few {
                 (self.list, self.passed) = (queue, 0);
             } else {
-                self.bins = Some(Box::new(Bins::new(queue, self.mask)));
+                self.bins = Some(Box::new(Bins::new(queue)));
             }
         }
     }

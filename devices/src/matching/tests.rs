@@ -12,9 +12,6 @@ use crate::completion::{Completion, Receive, pair};
 use crate::device::PeerId;
 use crate::message::{Envelope, Source, Target};
 
-/// A mask that ignores the lowest bit of tags.
-const SOME_BITS: i32 = !1;
-
 /// A random source and tag. For a receive or probe, each can be a wildcard.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
@@ -37,14 +34,11 @@ enum Action {
     /// Takes the first message of an odd length among this number of unexpected messages.
     TakeOdd(usize),
     DrainPosted(i32),
-    /// Compares all bits of tags if true, otherwise those in `SOME_BITS`.
-    SetTagMask(bool),
 }
 
 #[derive(Debug)]
 struct Channel {
     matching: Matching,
-    mask: i32,
     posted: Vec<(Pattern, Arc<Completion>)>,
     early: Vec<(Envelope, Option<Arc<Completion>>)>,
     /// All operations that were ever queued.
@@ -71,20 +65,21 @@ fn source() -> Source {
 impl Channel {
     fn new() -> Self {
         let matching = Matching::new(Arc::default());
-        Channel { matching, mask: -1, posted: vec![], early: vec![], operations: vec![], sent: 0 }
+        Channel { matching, posted: vec![], early: vec![], operations: vec![], sent: 0 }
     }
 
     fn matches(&self, pattern: Pattern, message: &Envelope) -> bool {
         let Pattern { source, tag } = pattern;
         (source == ANY_SOURCE || source == message.source.cast_signed())
-            && (tag == ANY_TAG || tag & self.mask == message.tag & self.mask)
+            && (tag == ANY_TAG || tag == message.tag)
     }
 
     /// Creates a message whose length is its number.
     fn message(&mut self, choice: Choice) -> Envelope {
         self.sent += 1;
         let (source, code) = (choice.source.max(0).cast_unsigned(), Primitive::U8 as u8);
-        Envelope { source, tag: choice.tag, code, signature: Signature::EMPTY, bytes: self.sent }
+        let (tag, immediate) = (choice.tag, self.sent as u32);
+        Envelope { source, tag, immediate, code, signature: Signature::EMPTY, bytes: self.sent }
     }
 
     /// Posts a receive as the engine does: if an unexpected message matches, it takes that instead.
@@ -182,10 +177,6 @@ impl Channel {
                 assert_eq!(ended.len(), expected.len());
                 assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.is_for(own)));
             }
-            Action::SetTagMask(all) => {
-                self.mask = if all { -1 } else { SOME_BITS };
-                self.matching.set_tag_mask(self.mask);
-            }
         }
     }
 
@@ -217,7 +208,6 @@ fn action() -> impl Strategy<Value = Action> {
         3 => any::<usize>().prop_map(Action::Cancel),
         1 => (0..40usize).prop_map(Action::TakeOdd),
         1 => source_of().prop_map(Action::DrainPosted),
-        1 => any::<bool>().prop_map(Action::SetTagMask),
     ]
 }
 

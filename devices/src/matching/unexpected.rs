@@ -77,8 +77,8 @@ impl BinEntry<LISTS> for Unexpected {
         }
     }
 
-    fn key(&self, list: usize, mask: i32) -> Option<BinKey> {
-        let (source, tag) = (self.message.source, self.message.tag & mask);
+    fn key(&self, list: usize) -> Option<BinKey> {
+        let (source, tag) = (self.message.source, self.message.tag);
         match (list, &self.body) {
             (1, _) => Some(BinKey::Exact { source, tag }),
             (2, _) => Some(BinKey::Source(source)),

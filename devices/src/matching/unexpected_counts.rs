@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::message::MessageTag;
+
 /// A snapshot of the unexpected messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnexpectedCounts {
@@ -9,31 +11,38 @@ pub struct UnexpectedCounts {
     pub arrived: u32,
     /// The number of these messages that are still queued.
     pub queued: u32,
-    /// The tag of the queued messages, if all are known to have the same tag.
-    pub common_tag: Option<i32>,
+    /// The tag and the immediate data of the queued messages, if all are known to have the same.
+    pub common_tag: Option<MessageTag>,
 }
 
-/// The bit of the tag's word that is set if all queued messages are known to have that tag.
-const IS_COMMON: u64 = 1 << 32;
+/// The word that stands for messages with different tags: also for those of this tag and immediate data.
+const MIXED: u64 = u64::MAX;
 
 /// The shared form of [`UnexpectedCounts`]. The holder of the matching lock writes it, and any thread reads it. One of
 /// the words that a reader sees might be older than the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UnexpectedCounters {
     /// `arrived` and `queued`.
     counts: AtomicU64,
+    /// The common tag in the upper half and the common immediate data in the lower half, or [`MIXED`].
     tag: AtomicU64,
+}
+
+impl Default for UnexpectedCounters {
+    fn default() -> Self {
+        UnexpectedCounters { counts: AtomicU64::new(0), tag: AtomicU64::new(MIXED) }
+    }
 }
 
 impl UnexpectedCounters {
     /// Records the arrival of a message with this tag; `queued` messages are queued now.
     #[inline]
-    pub(crate) fn note_arrival(&self, tag: i32, queued: usize) {
-        let word = IS_COMMON | u64::from(tag.cast_unsigned());
+    pub(crate) fn note_arrival(&self, tag: MessageTag, queued: usize) {
+        let word = u64::from(tag.tag.cast_unsigned()) << 32 | u64::from(tag.immediate);
         if queued <= 1 {
             self.tag.store(word, Ordering::Relaxed);
         } else if self.tag.load(Ordering::Relaxed) != word {
-            self.tag.store(0, Ordering::Relaxed);
+            self.tag.store(MIXED, Ordering::Relaxed);
         }
         self.write(1, queued);
     }
@@ -53,8 +62,12 @@ impl UnexpectedCounters {
     #[inline]
     pub(crate) fn read(&self) -> UnexpectedCounts {
         let (counts, tag) = (self.counts.load(Ordering::Relaxed), self.tag.load(Ordering::Relaxed));
-        let tag = (tag & IS_COMMON != 0).then_some((tag as u32).cast_signed());
-        UnexpectedCounts { arrived: (counts >> 32) as u32, queued: counts as u32, common_tag: tag }
+        let common = MessageTag { tag: ((tag >> 32) as u32).cast_signed(), immediate: tag as u32 };
+        UnexpectedCounts {
+            arrived: (counts >> 32) as u32,
+            queued: counts as u32,
+            common_tag: (tag != MIXED).then_some(common),
+        }
     }
 }
 
@@ -65,14 +78,18 @@ mod tests {
     #[test]
     fn common_tag_is_known_while_all_messages_have_it() {
         let counters = UnexpectedCounters::default();
-        for (tag, queued, common_tag) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
+        let of = |tag, immediate| MessageTag { tag, immediate };
+        let (seven, other) = (of(7, 1), of(7, 2));
+        for (tag, queued, common_tag) in
+            [(seven, 1, Some(seven)), (seven, 2, Some(seven)), (other, 3, None), (other, 4, None)]
+        {
             counters.note_arrival(tag, queued);
             assert_eq!((counters.read().common_tag, counters.read().queued as usize), (common_tag, queued));
         }
         counters.note_len(1);
         assert_eq!(counters.read(), UnexpectedCounts { arrived: 4, queued: 1, common_tag: None });
         counters.note_len(0);
-        counters.note_arrival(-1, 1);
-        assert_eq!(counters.read(), UnexpectedCounts { arrived: 5, queued: 1, common_tag: Some(-1) });
+        counters.note_arrival(of(-1, 0), 1);
+        assert_eq!(counters.read(), UnexpectedCounts { arrived: 5, queued: 1, common_tag: Some(of(-1, 0)) });
     }
 }

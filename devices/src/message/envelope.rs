@@ -4,6 +4,23 @@ use mpj_datatypes::{Datatype, Primitive, Signature};
 
 use crate::fault::{Content, Fault};
 
+/// The tag of a message, and its immediate data: a word that the receiver gets with the tag, but that is not matched.
+/// The messages of collectives carry a description of their call in it; it is 0 in a message without immediate data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageTag {
+    /// The tag.
+    pub tag: i32,
+    /// The immediate data.
+    pub immediate: u32,
+}
+
+impl From<i32> for MessageTag {
+    #[inline]
+    fn from(tag: i32) -> Self {
+        MessageTag { tag, immediate: 0 }
+    }
+}
+
 /// The envelope of a message: source, tag, type and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
@@ -11,6 +28,8 @@ pub struct Envelope {
     pub source: u32,
     /// The tag.
     pub tag: i32,
+    /// The [immediate data](MessageTag).
+    pub immediate: u32,
     /// The code of the primitive of which the message consists, or 0 if it is mixed.
     pub code: u8,
     /// The signature of the message, if it is mixed.
@@ -24,8 +43,8 @@ impl Envelope {
     /// The processor delays such loads until the stores have reached the cache.
     #[inline]
     pub(crate) fn fields(&self) -> Envelope {
-        let &Envelope { source, tag, code, signature: Signature { hash, count }, bytes } = self;
-        Envelope { source, tag, code, signature: Signature { hash, count }, bytes }
+        let &Envelope { source, tag, immediate, code, signature: Signature { hash, count }, bytes } = self;
+        Envelope { source, tag, immediate, code, signature: Signature { hash, count }, bytes }
     }
 
     /// Returns the number of items of `datatype` in the message.
@@ -61,8 +80,14 @@ impl Envelope {
     }
 
     pub(super) fn mismatch(&self, datatype: &Datatype, bytes: usize) -> Fault {
-        let &Envelope { source, tag, .. } = self;
-        Fault::TypeMismatch { source, tag, sent: self.content(), expected: Content::of(datatype, bytes) }
+        let &Envelope { source, tag, immediate, .. } = self;
+        Fault::TypeMismatch {
+            source,
+            tag,
+            immediate,
+            sent: self.content(),
+            expected: Content::of(datatype, bytes),
+        }
     }
 
     fn content(&self) -> Content {

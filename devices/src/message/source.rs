@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mpj_datatypes::{InvalidValueError, Primitive, Signature};
 use mpj_pool::{RawBuffer, Region};
 
-use super::{BounceBuffer, Envelope, KeepAlive, Pieces, Target};
+use super::{BounceBuffer, Envelope, KeepAlive, MessageTag, Pieces, Target};
 use crate::buf::{Buf, BufError};
 use crate::copy;
 use crate::data_path::DataPath;
@@ -95,13 +95,14 @@ impl Source {
     }
 
     #[inline]
-    pub(crate) fn envelope(&self, source: u32, tag: i32) -> Envelope {
+    pub(crate) fn envelope(&self, source: u32, tag: MessageTag) -> Envelope {
         let datatype = self.buf.datatype();
         let (code, signature) = match datatype.single_primitive() {
             Some(primitive) => (primitive as u8, Signature::EMPTY),
             None => (0, datatype.signature().repeat(self.buf.count() as u64)),
         };
-        Envelope { source, tag, code, signature, bytes: self.bytes }
+        let MessageTag { tag, immediate } = tag;
+        Envelope { source, tag, immediate, code, signature, bytes: self.bytes }
     }
 
     #[inline]

@@ -159,8 +159,8 @@ impl Target {
     #[cold]
     fn check_slow(&self, message: &Envelope) -> Result<(), Fault> {
         if message.bytes > self.bytes {
-            let (source, tag) = (message.source, message.tag);
-            return Err(Fault::Truncated { source, tag, sent: message.bytes, room: self.bytes });
+            let &Envelope { source, tag, immediate, bytes: sent, .. } = message;
+            return Err(Fault::Truncated { source, tag, immediate, sent, room: self.bytes });
         }
         if message.fits(self.buf.datatype(), self.buf.count()) {
             return Ok(());
@@ -257,7 +257,8 @@ impl Target {
         let valid = if self.buf.datatype().needs_validation() { self.check(message.bytes) } else { Ok(()) };
         // Invariant 2: the message was checked just now, or every bit pattern is a valid value.
         self.landed = 0;
-        valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
+        let &Envelope { source, tag, immediate, .. } = message;
+        valid.map_err(|_| Fault::InvalidValue { source, tag, immediate })
     }
 
     #[cold]

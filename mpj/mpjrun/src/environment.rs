@@ -157,10 +157,11 @@ mod tests {
                 "-x MPJ_NIO_LISTEN_ADDRESS=localhost is not an address, such as 10.0.0.1",
             ),
             (
-                "MPJ_ALLREDUCE_ALGORITHM=rings",
-                "-x MPJ_ALLREDUCE_ALGORITHM=rings is not one of auto, linear, recursive_doubling, ring",
+                "MPJ_COLL_ALLREDUCE=rings",
+                "-x MPJ_COLL_ALLREDUCE=rings has the unknown algorithm 'rings'; allreduce has linear, ",
             ),
-            ("MPJ_ALLREDUCE_RNIG_MIN=3", "did you mean MPJ_ALLREDUCE_RING_MIN?"),
+            ("MPJ_COLL_ALLREDUC=ring", "did you mean MPJ_COLL_ALLREDUCE?"),
+            ("MPJ_ALLREDUCE_RING_MIN=3", "did you mean MPJ_COLL_ALLREDUCE?"),
             (
                 "MPJ_DEVICES=token,,ring",
                 "-x MPJ_DEVICES=token,,ring is not auto, or names separated by commas",

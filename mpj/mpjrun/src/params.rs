@@ -25,14 +25,13 @@ fn list() -> String {
         }
     }
     let set = |parameter: &dyn Parameter| format!("{PREFIX}{}={}", parameter.name(), parameter.default());
-    let longest = parts.iter().flat_map(|(_, parameters)| parameters).map(|parameter| set(*parameter).len());
-    let width = longest.max().unwrap_or(0);
     let mut text = String::from(
         "Run-time parameters (environment variables): NAME=default, meaning [allowed values]. Set them with -x NAME=VALUE \
          or in the environment.\n",
     );
     for (name, parameters) in parts {
         text += &format!("\n{name}\n");
+        let width = parameters.iter().map(|parameter| set(*parameter).len()).max().unwrap_or(0);
         for parameter in parameters {
             text += &format!("  {:width$}  {} [{}]\n", set(parameter), parameter.help(), parameter.range());
         }

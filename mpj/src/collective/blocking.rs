@@ -1,7 +1,6 @@
 //! Blocking collective calls.
 
-use super::active_call::{ActiveCall, flush_notices};
-use super::call_tag::{CallDigest, is_resync};
+use super::call_id::{CallDigest, CallId};
 use super::context::CollContext;
 use super::plan::Plan;
 use super::schedule::Schedule;
@@ -12,10 +11,14 @@ use crate::error::{Error, ErrorClass, Result};
 /// sends makes progress, too.
 const CALLS_PER_POLL: u32 = 16;
 
+/// A blocking call in progress. It runs one plan or several, which have the same digest.
 #[derive(Debug)]
 pub(crate) struct BlockingCall<'a> {
     context: &'a CollContext,
-    active: ActiveCall,
+    name: &'static str,
+    seq: u32,
+    /// The digest of the first plan.
+    digest: Option<CallDigest>,
     has_ended: bool,
 }
 
@@ -25,8 +28,8 @@ pub(crate) fn run_blocking<T>(
     name: &'static str,
     body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
 ) -> Result<T> {
-    let (active, checked) = ActiveCall::new(context, name);
-    let mut blocking = BlockingCall { context, active, has_ended: false };
+    let (seq, checked) = context.begin_call(name);
+    let mut blocking = BlockingCall { context, name, seq, digest: None, has_ended: false };
     let outcome = checked.and_then(|()| body(&mut blocking));
     let outcome = outcome.and_then(|value| blocking.final_check().map(|()| value));
     blocking.end(outcome.as_ref().err());
@@ -42,60 +45,56 @@ impl BlockingCall<'_> {
         self.context.size()
     }
 
-    pub(crate) fn active_call(&self) -> ActiveCall {
-        self.active
+    pub(crate) fn seq(&self) -> u32 {
+        self.seq
     }
 
-    /// Runs a plan until it completes. All plans of one call have the same digest.
+    /// Runs a plan until it completes.
     ///
     /// # Safety
     /// The contract of [`Schedule::new`].
     #[inline]
-    pub(crate) unsafe fn run(&mut self, digest: CallDigest, plan: Plan<'_>) -> Result<()> {
+    pub(crate) unsafe fn run(&mut self, plan: Plan<'_>) -> Result<()> {
         let Some(trace) = self.context.engine().trace() else {
             // SAFETY: the caller's contract.
-            return unsafe { self.run_untraced(digest, plan) };
+            return unsafe { self.run_untraced(plan) };
         };
-        let (begun, items, name) = (trace.now(), plan.items(), self.active.name());
+        let (begun, items) = (trace.now(), plan.items());
         // SAFETY: as above.
-        let outcome = unsafe { self.run_untraced(digest, plan) };
-        trace.collective(begun, name, self.context.channel(), items, outcome.is_err());
+        let outcome = unsafe { self.run_untraced(plan) };
+        trace.collective(begun, self.name, self.context.channel(), items, outcome.is_err());
         outcome
     }
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn run_untraced(&mut self, digest: CallDigest, plan: Plan<'_>) -> Result<()> {
-        let call = self.active.id(digest);
+    unsafe fn run_untraced(&mut self, plan: Plan<'_>) -> Result<()> {
+        let call = CallId { name: self.name, seq: self.seq, digest: plan.digest };
         // SAFETY: the caller's contract; `run` returns after the schedule has completed.
         let mut schedule = unsafe { Schedule::new(self.context, call, plan) };
         schedule.allocate()?;
-        if !self.active.start(call) {
+        if self.digest.replace(call.digest).is_none() {
             CollState::check_notices(self.context, &call, call.seq, false)?;
-            if self.context.coll_state().has_notices() {
-                let BlockingCall { context, active, .. } = self;
-                context.engine().wait_until(|| active.poll_rejections(context))?;
-            }
-            if is_resync(call.seq) {
-                schedule.prepend_resync();
-            }
         }
         schedule.run()
     }
 
     #[inline]
     fn final_check(&self) -> Result<()> {
-        if self.active.seq().is_multiple_of(CALLS_PER_POLL) {
+        if self.seq.is_multiple_of(CALLS_PER_POLL) {
             self.context.engine().progress_no_yield();
         }
-        self.active.final_check(self.context)
+        match self.digest {
+            Some(digest) => self.context.final_check(&CallId { name: self.name, seq: self.seq, digest }),
+            None => Ok(()),
+        }
     }
 
     #[inline]
     fn end(&mut self, error: Option<&Error>) {
         self.has_ended = true;
-        if self.active.end(self.context, error) {
-            flush_notices(self.context);
+        if self.context.end_call(self.seq, error) {
+            self.context.flush_notices();
         }
     }
 }
@@ -104,7 +103,7 @@ impl Drop for BlockingCall<'_> {
     /// Ends the call if a user function (an operation or a serializer) has panicked, and notifies the other ranks.
     fn drop(&mut self) {
         if !self.has_ended {
-            self.end(Some(&Error::new(ErrorClass::Other, self.active.name(), USER_PANIC)));
+            self.end(Some(&Error::new(ErrorClass::Other, self.name, USER_PANIC)));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use mpj_devices::{Fault, Outcome};
 
-use super::call_tag::CallDigest;
-use super::state::{CallId, mismatch_error};
+use super::call_id::{CallDigest, CallId};
+use super::state::mismatch_error;
 use crate::error::{Error, ErrorClass, Result};
 
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(crate) fn check_outcome(
     match (outcome, expected) {
         (Ok(_), None) => Ok(()),
         (Ok(message), Some(expected))
-            if message.tag == call.digest.tag(call.seq) && message.bytes == expected.bytes =>
+            if message.immediate == call.digest.bits() && message.bytes == expected.bytes =>
         {
             Ok(())
         }
@@ -32,20 +32,20 @@ pub(crate) fn check_outcome(
 
 #[cold]
 fn outcome_error(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Outcome) -> Error {
-    let (source, tag) = match outcome {
-        Ok(message) => (message.source, message.tag),
+    let (source, immediate) = match outcome {
+        Ok(message) => (message.source, message.immediate),
         Err(
-            Fault::Truncated { source, tag, .. }
-            | Fault::TypeMismatch { source, tag, .. }
-            | Fault::InvalidValue { source, tag },
-        ) => (*source, *tag),
+            Fault::Truncated { source, immediate, .. }
+            | Fault::TypeMismatch { source, immediate, .. }
+            | Fault::InvalidValue { source, immediate, .. },
+        ) => (*source, *immediate),
         Err(fault) => return Error::from_fault(call.name, fault.clone()),
     };
     let expected_bytes = expected.map_or(0, |expected| expected.bytes);
-    let digest = CallDigest::of(tag);
+    let digest = CallDigest::from_bits(immediate);
     let has_expected_length = outcome.as_ref().is_ok_and(|message| message.bytes == expected_bytes);
     // For the same collective, an error about the type or the length is more helpful than one about the digest.
-    if digest != call.digest && (has_expected_length || !digest.same_collective(call.digest)) {
+    if digest != call.digest && (has_expected_length || !digest.same_operation(call.digest)) {
         return mismatch_error(call, source, digest);
     }
     let (class, why) = match outcome {

@@ -2,26 +2,26 @@
 //! or a stall.
 //!
 //! ```text
-//!   tag    bit 31: 1     30 ... 19: kind     18 ... 0: sequence number
-//!   body   Failed, Rejected: class, origin rank, rank that has left or u32::MAX (u32 each, little-endian), text
-//!          Query: digest (u16, little-endian)        Completed: empty
+//!   tag         bit 31: 1   30 ... 0: sequence number
+//!   immediate   Failed: 0x100   Completed: 0x200   Query: the digest of the sender's call, which has an operation code
+//!   body        Failed: class, origin rank, rank that has left or u32::MAX (u32 each, little-endian), text
 //! ```
 
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{Buf, Coalesce, DataPath, Fault, KeepAlive, MatchedMessage, Mode, Receive, Source, Target};
+use mpj_devices::{
+    Buf, Coalesce, DataPath, Fault, KeepAlive, MatchedMessage, MessageTag, Mode, Receive, Source, Target,
+};
 
-use super::call_tag::{self, CallDigest};
+use super::call_id::{CallDigest, decode_seq, seq_tag};
 use super::context::CollContext;
 use crate::error::{Error, ErrorClass};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
-    /// The call failed on the sender after its start; the sender takes no further part in it.
+    /// The call failed on the sender, which takes no further part in it.
     Failed(Cause),
-    /// The call failed on the sender before the sender sent anything for it.
-    Rejected(Cause),
     /// The sender has waited long for a message from the receiver of this notice. Its call has this digest.
     Query(CallDigest),
     /// The sender has ended this call, and sends no more messages for it.
@@ -44,6 +44,10 @@ pub(crate) struct Cause {
 const MAX_NOTICE_BYTES: usize = 600;
 
 const HEADER_BYTES: usize = 12;
+
+/// The immediate data of notices. The lowest byte, which is the operation code of a call, is 0.
+const FAILED: u32 = 0x100;
+const COMPLETED: u32 = 0x200;
 
 const CLASSES: [ErrorClass; 15] = [
     ErrorClass::Buffer,
@@ -124,23 +128,21 @@ impl Cause {
 }
 
 impl Notice {
-    fn kind(&self) -> u32 {
+    fn immediate(&self) -> u32 {
         match self {
-            Notice::Failed(_) => 0,
-            Notice::Rejected(_) => 1,
-            Notice::Query(_) => 2,
-            Notice::Completed => 3,
+            Notice::Failed(_) => FAILED,
+            Notice::Query(digest) => digest.bits(),
+            Notice::Completed => COMPLETED,
         }
     }
 
     /// Sends the notice about a call to ranks of the communicator without waiting, and ignores errors.
     pub(crate) fn send(&self, context: &CollContext, seq: u32, to: impl Iterator<Item = u32>) {
         let body = Arc::new(match self {
-            Notice::Failed(cause) | Notice::Rejected(cause) => cause.encode(),
-            Notice::Query(digest) => digest.bits().to_le_bytes().to_vec(),
-            Notice::Completed => Vec::new(),
+            Notice::Failed(cause) => cause.encode(),
+            Notice::Query(_) | Notice::Completed => Vec::new(),
         });
-        let tag = (1 << 31 | self.kind() << 19 | call_tag::wire_seq(seq)).cast_signed();
+        let tag = MessageTag { tag: seq_tag(seq) | i32::MIN, immediate: self.immediate() };
         for rank in to {
             let keep: KeepAlive = Arc::clone(&body) as KeepAlive;
             // SAFETY: the operation keeps the bytes alive, and no code writes them.
@@ -169,7 +171,7 @@ impl Notice {
     ) -> Option<(u32, u32, Notice)> {
         let envelope = *message.envelope();
         let mut body = [0u8; MAX_NOTICE_BYTES];
-        // A body that did not come with the header is discarded. Only a query is then invalid.
+        // A body that did not come with the header is discarded.
         let capacity = if message.has_body() { MAX_NOTICE_BYTES } else { 0 };
         // SAFETY: the body outlives the receive, which completes at once: present bytes are copied, and for an absent
         // body the target is empty.
@@ -179,14 +181,13 @@ impl Notice {
         let len = if matches!(received.outcome(), Some(Ok(_))) { envelope.bytes.min(capacity) } else { 0 };
         let (rank, body) = (envelope.source, &body[..len]);
         let world_rank = context.channel().group().peer(rank)?.0;
-        let notice = match envelope.tag.cast_unsigned() >> 19 & 0xfff {
-            0 => Notice::Failed(Cause::decode(rank, world_rank, body)),
-            1 => Notice::Rejected(Cause::decode(rank, world_rank, body)),
-            2 => Notice::Query(CallDigest::from_bits(u16::from_le_bytes(body.try_into().ok()?))),
-            3 => Notice::Completed,
+        let notice = match envelope.immediate {
+            FAILED => Notice::Failed(Cause::decode(rank, world_rank, body)),
+            COMPLETED => Notice::Completed,
+            digest if digest as u8 != 0 => Notice::Query(CallDigest::from_bits(digest)),
             _ => return None,
         };
-        Some((rank, call_tag::decode_seq(current, envelope.tag), notice))
+        Some((rank, decode_seq(current, envelope.tag), notice))
     }
 }
 

@@ -4,20 +4,20 @@ use std::borrow::Cow;
 use std::mem::discriminant;
 use std::ops::Deref;
 
+use mpj_collectives::{BufIndex, Span, Step};
 use mpj_datatypes::Datatype;
-use mpj_devices::{Buf, BufError, Content};
-use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+use mpj_devices::{Buf, Content};
 
-use super::step::{BufIndex, Span, Step};
+use super::call_id::CallDigest;
+use super::temp_buffers::TempBuffers;
 use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
+    pub(crate) digest: CallDigest,
     pub(crate) steps: Vec<Step>,
     pub(crate) user: UserBuffers<'a>,
-    /// The number of items, of the receive buffer's type, in each temporary buffer.
-    pub(crate) temp_items: usize,
     pub(crate) op: Option<MaybeOwned<'a, Op>>,
 }
 
@@ -52,13 +52,8 @@ pub(crate) const EMPTY_BUF: &Buf = &Buf::empty();
 
 impl<'a> Plan<'a> {
     #[inline]
-    pub(crate) fn new(steps: Vec<Step>, send: &'a Buf, recv: &'a Buf) -> Self {
-        Plan { steps, user: UserBuffers::Pair(send, recv), temp_items: 0, op: None }
-    }
-
-    #[inline]
-    pub(crate) fn with_temp(self, items: usize) -> Self {
-        Plan { temp_items: items, ..self }
+    pub(crate) fn new(digest: CallDigest, steps: Vec<Step>, send: &'a Buf, recv: &'a Buf) -> Self {
+        Plan { digest, steps, user: UserBuffers::Pair(send, recv), op: None }
     }
 
     #[inline]
@@ -80,7 +75,7 @@ impl<'a> Plan<'a> {
 
     /// Clones the operation and the descriptions of the buffers, not their memory.
     pub(crate) fn into_owned(self) -> Plan<'static> {
-        let Plan { steps, user, temp_items, op } = self;
+        let Plan { digest, steps, user, op } = self;
         let user = match user {
             UserBuffers::Pair(send, recv) => vec![send.clone(), recv.clone()],
             UserBuffers::List(all) => all.into_owned(),
@@ -89,7 +84,7 @@ impl<'a> Plan<'a> {
             MaybeOwned::Borrowed(op) => MaybeOwned::Owned(Box::new(op.clone())),
             MaybeOwned::Owned(op) => MaybeOwned::Owned(op),
         });
-        Plan { steps, user: UserBuffers::List(Cow::Owned(user)), temp_items, op }
+        Plan { digest, steps, user: UserBuffers::List(Cow::Owned(user)), op }
     }
 
     /// Replaces the buffers for which `bufs` has a new one.
@@ -111,16 +106,9 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<TempBuffers>> {
-        let written = |step: &Step| match step {
-            Step::Recv { into, .. } | Step::Copy { into, .. } if into.count > 0 => into.buf.index() + 1,
-            _ => 0,
-        };
-        let end = self.steps.iter().map(written).max().unwrap_or(0);
-        let buffers = end.saturating_sub(self.user.count());
-        (buffers > 0)
-            .then(|| TempBuffers::new(call, self.datatype(BufIndex::RECV), self.temp_items, buffers))
-            .transpose()
+        TempBuffers::for_steps(call, &self.steps, self.user.count(), self.datatype(BufIndex::RECV))
     }
 
     /// Returns the type of a buffer's items. Temporary buffers have the type of the receive buffer.
@@ -173,48 +161,5 @@ impl UserBuffers<'_> {
             UserBuffers::Pair(..) => 2,
             UserBuffers::List(all) => all.len(),
         }
-    }
-}
-
-/// The temporary buffers of a schedule, of equal size, in one block.
-#[derive(Debug)]
-pub(crate) struct TempBuffers {
-    /// The items of the first buffer.
-    items: Buf,
-    count: usize,
-    /// The distance between two buffers in bytes.
-    stride: usize,
-    _block: DefaultBlock,
-}
-
-const CACHE_LINE: usize = 64;
-
-impl TempBuffers {
-    pub(crate) fn new(call: &'static str, datatype: &Datatype, items: usize, count: usize) -> Result<Self> {
-        let too_large = || Error::buf(call, BufError::TooLarge { count: items });
-        let (low, high) = datatype.byte_bounds(items).map_err(|_| too_large())?;
-        let bytes = usize::try_from(high - low).map_err(|_| too_large())?;
-        let stride = if count == 1 {
-            bytes
-        } else {
-            bytes.checked_next_multiple_of(CACHE_LINE).ok_or_else(too_large)?
-        };
-        let all = stride.checked_mul(count).ok_or_else(too_large)?;
-        let block =
-            mpj_pool::global().alloc(all).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
-        let base = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
-        Ok(TempBuffers { items: Buf::new(base, items, datatype), count, stride, _block: block })
-    }
-
-    #[inline]
-    pub(crate) fn part(&self, index: usize, at: usize, items: usize) -> Buf {
-        if index >= self.count {
-            return Buf::empty();
-        }
-        let part = self.items.part(at, items);
-        if index == 0 {
-            return part;
-        }
-        Buf::new(part.base().wrapping_add(index * self.stride), items, part.datatype())
     }
 }

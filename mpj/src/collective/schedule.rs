@@ -2,21 +2,22 @@
 
 use std::ops::Deref;
 
+use mpj_collectives::{OperandOrder, Span, Step};
 use mpj_datatypes::InvalidValueError;
 use mpj_devices::{
     Buf, Coalesce, Completion, Fault, Mode, Pattern, Receive, Sent, Source, Started, Target, WaitReason,
 };
 
+use super::call_id::CallId;
 use super::check::{ExpectedMessage, check_outcome};
 use super::context::CollContext;
 use super::notice::Notice;
-use super::plan::{Plan, TempBuffers};
-use super::rooted;
+use super::plan::Plan;
 use super::stall::StallDetector;
-use super::state::{CallId, CollState};
-use super::step::{Span, Step};
+use super::state::CollState;
+use super::temp_buffers::TempBuffers;
 use crate::error::{Error, ErrorClass, Result};
-use crate::op::{Op, OperandOrder};
+use crate::op::Op;
 use crate::raw::abort_on_unwind;
 
 /// The steps of a collective and the state of their execution. A blocking call borrows the context, a task shares it.
@@ -30,8 +31,6 @@ where
     plan: Plan<'a>,
     temp: Option<TempBuffers>,
     next_step: usize,
-    /// The number of leading steps that are a resync.
-    resync_steps: usize,
     pending: Vec<Pending>,
     /// Whether the schedule waits at a [`Step::Fence`], or for the operations after the last step.
     at_fence: bool,
@@ -53,8 +52,9 @@ pub(super) enum ScheduleStatus {
     LocalStep(Step),
 }
 
+/// A started send or receive.
 #[derive(Debug)]
-struct Pending {
+pub(crate) struct Pending {
     completion: Completion,
     /// `None` for a send.
     expected: Option<ExpectedMessage>,
@@ -67,14 +67,14 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     #[inline]
     pub(crate) unsafe fn new(context: C, call: CallId, plan: Plan<'a>) -> Self {
         let stall = StallDetector::new(&context);
+        let pending = context.take_pending();
         Schedule {
             context,
             call,
             plan,
             temp: None,
             next_step: 0,
-            resync_steps: 0,
-            pending: Vec::new(),
+            pending,
             at_fence: false,
             failed: None,
             stall,
@@ -84,28 +84,14 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     /// Allocates the temporary memory; call it before the schedule runs.
     #[inline]
     pub(crate) fn allocate(&mut self) -> Result<()> {
-        if self.plan.temp_items > 0 {
-            self.temp = self.plan.allocate(self.call.name)?;
-        }
+        self.temp = self.plan.allocate(self.call.name)?;
         Ok(())
     }
 
-    /// Prepends the barrier of a resync to the steps.
-    #[cold]
-    pub(crate) fn prepend_resync(&mut self) {
-        if self.resync_steps == 0 {
-            let mut steps = rooted::barrier(self.context.rank(), self.context.size());
-            steps.push(Step::Fence);
-            self.resync_steps = steps.len();
-            self.plan.steps.splice(0..0, steps);
-        }
-        self.next_step = 0;
-    }
-
-    /// Prepares the steps for a call that the engine polls; skips those of an earlier resync.
+    /// Prepares the steps for a call that the engine polls.
     pub(super) fn restart(&mut self, call: CallId) {
         self.call = call;
-        self.next_step = self.resync_steps;
+        self.next_step = 0;
         self.at_fence = false;
         self.stall = StallDetector::new(&self.context);
         self.stall.note_sleep();
@@ -245,9 +231,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     #[inline]
     fn send(&mut self, to: u32, from: Span) -> Result<()> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
-        let tag = self.call.digest.tag(self.call.seq);
         let mut source = self.source(from);
-        let sent = engine.send_from(channel, to, tag, &mut source, Mode::Standard, Coalesce::No);
+        let sent = engine.send_from(channel, to, self.call.tag(), &mut source, Mode::Standard, Coalesce::No);
         if let Sent::Pending(completion) = sent.map_err(|fault| Error::from_fault(self.call.name, *fault))? {
             self.pending.push(Pending { completion, expected: None });
         }
@@ -257,7 +242,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     #[inline]
     fn recv(&mut self, from: u32, into: Span) -> Result<()> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
-        let pattern = Pattern { source: from.cast_signed(), tag: self.call.digest.tag(self.call.seq) };
+        let pattern = Pattern { source: from.cast_signed(), tag: self.call.tag().tag };
         let buf = self.buf(into);
         let expected = Some(ExpectedMessage { from, bytes: buf.bytes().expect(SIZE_CHECKED) });
         // SAFETY: the contract of `new`: the span lies in its buffer until the schedule has completed, and a schedule
@@ -361,6 +346,7 @@ impl<C: Deref<Target = CollContext>> Drop for Schedule<'_, C> {
         if !self.pending.is_empty() {
             self.cancel_and_wait();
         }
+        self.context.recycle(std::mem::take(&mut self.plan.steps), std::mem::take(&mut self.pending));
     }
 }
 
@@ -371,16 +357,18 @@ unsafe impl<C: Deref<Target = CollContext> + Send> Send for Schedule<'_, C> {}
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use super::super::call_tag::{CallDigest, CollectiveKind};
+    use mpj_collectives::{BufIndex, Operation};
+
+    use super::super::call_id::CallDigest;
     use super::super::plan::MaybeOwned;
-    use super::super::step::BufIndex;
     use super::*;
     use crate::raw::Comm;
 
     fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
         let [send, recv] = memory.map(Buf::slice_mut);
-        let call = CallId { name: "test", seq: 1, digest: CallDigest::new(CollectiveKind::Allreduce, 0) };
-        let plan = Plan { op: op.map(MaybeOwned::Borrowed), ..Plan::new(steps, &send, &recv) };
+        let digest = CallDigest::new(Operation::Allreduce, 0);
+        let call = CallId { name: "test", seq: 1, digest };
+        let plan = Plan { op: op.map(MaybeOwned::Borrowed), ..Plan::new(digest, steps, &send, &recv) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
         unsafe { Schedule::new(&**comm.collectives(), call, plan) }.run()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mpj_devices::biased::{Bias, Mutex};
 
-use super::call_tag::is_before;
+use super::call_id::is_before;
 
 /// Allocates sequence numbers, and records which calls have ended. Calls can end in any order, on any thread.
 #[derive(Debug)]

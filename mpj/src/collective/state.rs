@@ -3,22 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::Envelope;
 use mpj_devices::biased::Bias;
+use mpj_devices::{Envelope, MessageTag};
 
-use super::call_tag::{CallDigest, decode_seq, is_before};
+use super::call_id::{CallDigest, CallId, decode_seq, is_before};
 use super::context::CollContext;
 use super::notice::{Cause, Notice};
 use super::sequence::CallSequence;
 use crate::error::{Error, ErrorClass, Result};
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallId {
-    pub(crate) name: &'static str,
-    /// The sequence number, which is the same on every rank.
-    pub(crate) seq: u32,
-    pub(crate) digest: CallDigest,
-}
 
 /// The maximum number of unexpected messages that a check inspects, unless `is_stalled`.
 const MAX_QUICK_SCAN: usize = 16;
@@ -26,7 +18,7 @@ const MAX_QUICK_SCAN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct CollState {
     sequence: CallSequence,
-    /// Whether `log` can have entries other than `origin`: set with each entry, cleared by a check that finds none.
+    /// Whether `log` can have entries other than `origin_seq`: set with each entry, cleared by a check that finds none.
     has_notices: AtomicBool,
     log: Mutex<NoticeLog>,
 }
@@ -37,17 +29,12 @@ struct NoticeLog {
     broken: Option<Cause>,
     /// The earliest call that another rank has reported as failed, and the cause.
     first_failure: Option<(u32, Cause)>,
-    /// Calls that this rank has rejected, and that not all others are known to have rejected.
-    rejected_here: Vec<(u32, Cause)>,
-    /// Calls that were rejected on other ranks: sequence number, rank and cause.
-    rejected_elsewhere: Vec<(u32, u32, Cause)>,
     /// Queries of waiting ranks: sequence number, rank, and the digest of the call on that rank.
     queries: Vec<(u32, u32, CallDigest)>,
     /// Calls that other ranks have completed: sequence number and rank.
     completed: Vec<(u32, u32)>,
-    /// The origin of the error that a call is about to return: the sequence number of the call in which it began, and
-    /// the cause if it is known.
-    origin: Option<(u32, Option<Cause>)>,
+    /// The earlier call in which the error began that a call is about to return.
+    origin_seq: Option<u32>,
 }
 
 impl CollState {
@@ -92,34 +79,6 @@ impl CollState {
         is_first
     }
 
-    /// Records that a call was rejected on this rank; returns false if collectives are disabled.
-    pub(crate) fn record_rejection(&self, seq: u32, cause: &Cause) -> bool {
-        let mut log = self.log();
-        if log.broken.is_some() {
-            return false;
-        }
-        log.rejected_here.push((seq, cause.clone()));
-        self.has_notices.store(true, Ordering::Relaxed);
-        true
-    }
-
-    /// Returns one of the `size` ranks that has not reported the rejection of a call that rank `me` has rejected.
-    /// `None` means that all have, so the communicator stays usable.
-    pub(crate) fn next_unconfirmed_rank(&self, size: u32, me: u32) -> Option<u32> {
-        let mut log = self.log();
-        let NoticeLog { rejected_here, rejected_elsewhere, .. } = &mut *log;
-        while let Some((seq, _)) = rejected_here.first() {
-            let has_reported = |rank: u32| rejected_elsewhere.iter().any(|(n, r, _)| n == seq && *r == rank);
-            if let Some(rank) = (0..size).find(|rank| *rank != me && !has_reported(*rank)) {
-                return Some(rank);
-            }
-            rejected_elsewhere.retain(|(n, ..)| n != seq);
-            rejected_here.remove(0);
-        }
-        self.has_notices.store(log.is_nonempty(), Ordering::Relaxed);
-        None
-    }
-
     /// Takes the ranks that have completed the call. Discards `Completed` notices about calls that have ended here.
     pub(crate) fn take_completed_ranks(&self, seq: u32) -> Vec<u32> {
         let mut log = self.log();
@@ -128,8 +87,8 @@ impl CollState {
         ranks
     }
 
-    pub(crate) fn take_origin(&self) -> Option<(u32, Option<Cause>)> {
-        self.log().origin.take()
+    pub(crate) fn take_origin_seq(&self) -> Option<u32> {
+        self.log().origin_seq.take()
     }
 
     /// Processes unexpected messages of the collectives: notices, and messages that show a mismatched call.
@@ -194,11 +153,11 @@ impl CollState {
 #[inline]
 fn all_expected(context: &CollContext, call: &CallId, stale_before: u32) -> bool {
     let unexpected = context.channel().unexpected_counts();
-    let is_expected = |tag: i32| {
+    let is_expected = |MessageTag { tag, immediate }| {
         let seq = decode_seq(call.seq, tag);
         !Notice::is_tag(tag)
             && !is_before(seq, stale_before)
-            && (seq != call.seq || CallDigest::of(tag) == call.digest)
+            && (seq != call.seq || immediate == call.digest.bits())
     };
     unexpected.queued == 0 || unexpected.common_tag.is_some_and(is_expected)
 }
@@ -210,10 +169,11 @@ fn find_mismatch(
     stale_before: Option<u32>,
     is_stalled: bool,
 ) -> Option<(u32, u32, CallDigest)> {
-    let (seq, digest) = (decode_seq(call.seq, unexpected.tag), CallDigest::of(unexpected.tag));
+    let seq = decode_seq(call.seq, unexpected.tag);
+    let digest = CallDigest::from_bits(unexpected.immediate);
     // A message of the same collective might still match a receive, which gives a better error.
     let has_other_digest =
-        seq == call.seq && digest != call.digest && (is_stalled || !digest.same_collective(call.digest));
+        seq == call.seq && digest != call.digest && (is_stalled || !digest.same_operation(call.digest));
     let is_mismatch = !Notice::is_tag(unexpected.tag)
         && (has_other_digest || stale_before.is_some_and(|stale_before| is_before(seq, stale_before)));
     is_mismatch.then_some((unexpected.source, seq, digest))
@@ -228,7 +188,6 @@ impl NoticeLog {
     fn is_nonempty(&self) -> bool {
         self.broken.is_some()
             || self.first_failure.is_some()
-            || !(self.rejected_here.is_empty() && self.rejected_elsewhere.is_empty())
             || !(self.queries.is_empty() && self.completed.is_empty())
     }
 
@@ -238,7 +197,6 @@ impl NoticeLog {
                 Some((first, _)) if !is_before(seq, *first) => (),
                 _ => self.first_failure = Some((seq, cause)),
             },
-            Notice::Rejected(cause) => self.rejected_elsewhere.push((seq, rank, cause)),
             Notice::Query(digest) => self.queries.push((seq, rank, digest)),
             Notice::Completed => self.completed.push((seq, rank)),
         }
@@ -248,20 +206,12 @@ impl NoticeLog {
         if let Some(cause) = &self.broken {
             return Err(cause.to_disabled_error(call.name));
         }
-        let is_reached = |seq: u32| !is_before(call.seq, seq);
         if let Some((seq, cause)) = &self.first_failure
-            && (is_stalled || is_reached(*seq))
+            && (is_stalled || !is_before(call.seq, *seq))
         {
             let error = cause.to_error(call.name);
             self.broken = Some(cause.clone());
             return Err(error);
-        }
-        let is_rejected_here = |seq: u32| self.rejected_here.iter().any(|(n, _)| *n == seq);
-        if let Some((seq, _, cause)) =
-            self.rejected_elsewhere.iter().find(|(seq, ..)| is_reached(*seq) && !is_rejected_here(*seq))
-        {
-            self.origin = Some((*seq, Some(cause.clone())));
-            return Err(cause.to_error(call.name));
         }
         let (current, others) = std::mem::take(&mut self.queries).into_iter().partition(|q| q.0 == call.seq);
         self.queries = others;
@@ -281,11 +231,7 @@ impl NoticeLog {
         if seq == call.seq && digest != call.digest {
             return mismatch_error(call, rank, digest);
         }
-        if let Some((_, cause)) = self.rejected_here.iter().find(|(n, _)| *n == seq) {
-            self.origin = Some((seq, Some(cause.clone())));
-            return cause.to_error(call.name);
-        }
-        self.origin = Some((seq, None));
+        self.origin_seq = Some(seq);
         let why = format!("rank {rank} called {digest}; this rank called another collective at that point");
         Error::new(ErrorClass::Other, call.name, why)
     }

@@ -11,13 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{Buf, Fault, KeepAlive, ProgressTask, WaitReason, drop_panic_payload};
 
-use super::active_call::{ActiveCall, flush_notices};
 use super::blocking::USER_PANIC;
-use super::call_tag::{CallDigest, is_resync};
+use super::call_id::{CallDigest, CallId};
 use super::context::CollContext;
 use super::plan::Plan;
 use super::schedule::{Schedule, ScheduleStatus};
-use super::state::{CallId, CollState};
+use super::state::CollState;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::abort_on_unwind;
 
@@ -37,23 +36,16 @@ const COMPLETE: u8 = 2;
 #[derive(Debug)]
 struct State {
     schedule: Schedule<'static, Arc<CollContext>>,
-    active: ActiveCall,
-    stage: TaskStage,
+    /// The sequence number of the last call.
+    seq: u32,
+    /// Whether the call has checked notices, which it does before it sends anything.
+    has_checked_notices: bool,
     outcome: Result<()>,
     /// Whether notices of the error were sent, which [`CollectiveTask::take_outcome`] flushes.
     sent_notices: bool,
     keep_alive: Option<KeepAlive>,
     /// A persistent task keeps `keep_alive` for further calls.
     is_persistent: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum TaskStage {
-    /// The call has sent nothing, and checks notices first.
-    CheckNotices,
-    /// The call waits until all ranks have rejected the calls that this rank has rejected.
-    AwaitRejections,
-    Steps,
 }
 
 impl CollectiveTask {
@@ -67,18 +59,16 @@ impl CollectiveTask {
     pub(crate) unsafe fn start<'a>(
         context: &Arc<CollContext>,
         name: &'static str,
-        plan: impl FnOnce() -> Result<(CallDigest, Plan<'a>)>,
+        plan: impl FnOnce() -> Result<Plan<'a>>,
         keep_alive: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
-        let (active, checked) = ActiveCall::new(context, name);
-        let created = checked.and_then(|()| plan()).and_then(|(digest, plan)| {
+        let (seq, checked) = context.begin_call(name);
+        let created = checked.and_then(|()| plan()).and_then(|plan| {
             // SAFETY: the caller's contract.
-            let schedule =
-                unsafe { Schedule::new(Arc::clone(context), active.id(digest), plan.into_owned()) };
-            CollectiveTask::new(context, active, digest, schedule, keep_alive, false)
+            unsafe { CollectiveTask::new(context, name, seq, plan, keep_alive, false) }
         });
-        let task = created.inspect_err(|error| end_rejected(context, active, error))?;
-        task.activate(active);
+        let task = created.inspect_err(|error| end_refused(context, seq, error))?;
+        task.activate(seq);
         Ok(task)
     }
 
@@ -88,28 +78,40 @@ impl CollectiveTask {
     /// Memory is exhausted.
     pub(crate) fn prepare(
         context: &Arc<CollContext>,
-        active: ActiveCall,
-        (digest, plan): (CallDigest, Plan<'_>),
+        name: &'static str,
+        seq: u32,
+        plan: Plan<'_>,
         keep_alive: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
         // SAFETY: `restart` passes the contract on to its caller, and only `restart` runs the schedule.
-        let schedule = unsafe { Schedule::new(Arc::clone(context), active.id(digest), plan.into_owned()) };
-        CollectiveTask::new(context, active, digest, schedule, keep_alive, true)
+        unsafe { CollectiveTask::new(context, name, seq, plan, keep_alive, true) }
     }
 
-    fn new(
+    /// # Safety
+    /// The contract of [`Schedule::new`].
+    unsafe fn new(
         context: &Arc<CollContext>,
-        active: ActiveCall,
-        digest: CallDigest,
-        mut schedule: Schedule<'static, Arc<CollContext>>,
+        name: &'static str,
+        seq: u32,
+        plan: Plan<'_>,
         keep_alive: Option<KeepAlive>,
         is_persistent: bool,
     ) -> Result<Arc<Self>> {
+        let digest = plan.digest;
+        let call = CallId { name, seq, digest };
+        // SAFETY: the caller's contract.
+        let mut schedule = unsafe { Schedule::new(Arc::clone(context), call, plan.into_owned()) };
         schedule.allocate()?;
-        let (stage, outcome, sent_notices) = (TaskStage::CheckNotices, Ok(()), false);
-        let state =
-            Mutex::new(State { schedule, active, stage, outcome, sent_notices, keep_alive, is_persistent });
-        let (context, name, phase) = (Arc::clone(context), active.name(), AtomicU8::new(IDLE));
+        let state = Mutex::new(State {
+            schedule,
+            seq,
+            has_checked_notices: false,
+            outcome: Ok(()),
+            sent_notices: false,
+            keep_alive,
+            is_persistent,
+        });
+        let (context, phase) = (Arc::clone(context), AtomicU8::new(IDLE));
         Ok(Arc::new(CollectiveTask { context, name, digest, phase, state }))
     }
 
@@ -129,20 +131,18 @@ impl CollectiveTask {
                 "the persistent request is active: wait for it before the next start",
             ));
         }
-        let (active, checked) = ActiveCall::new(&self.context, self.name);
+        let (seq, checked) = self.context.begin_call(self.name);
         let ready = checked.and_then(|()| self.state().schedule.rebind(bufs));
-        ready.inspect_err(|error| end_rejected(&self.context, active, error))?;
-        self.activate(active);
+        ready.inspect_err(|error| end_refused(&self.context, seq, error))?;
+        self.activate(seq);
         Ok(())
     }
 
-    fn activate(self: &Arc<Self>, mut active: ActiveCall) {
-        let call = active.id(self.digest);
-        active.start(call);
+    fn activate(self: &Arc<Self>, seq: u32) {
         let mut state = self.state();
-        state.schedule.restart(call);
-        state.active = active;
-        state.stage = TaskStage::CheckNotices;
+        state.schedule.restart(CallId { name: self.name, seq, digest: self.digest });
+        state.seq = seq;
+        state.has_checked_notices = false;
         self.phase.store(ACTIVE, Ordering::Release);
         let items = state.schedule.items();
         drop(state);
@@ -186,7 +186,7 @@ impl CollectiveTask {
             let wait = WaitReason::collective(self.name, channel);
             // Another thread might poll the task. Only wait reports use the number, so do not wait for the lock.
             match self.state.try_lock() {
-                Ok(state) => wait.numbered(state.active.seq()),
+                Ok(state) => wait.numbered(state.seq),
                 Err(_) => wait,
             }
         };
@@ -208,16 +208,16 @@ impl CollectiveTask {
         }
         drop(state);
         if sent_notices {
-            flush_notices(&self.context);
+            self.context.flush_notices();
         }
         outcome
     }
 }
 
 #[cold]
-fn end_rejected(context: &CollContext, active: ActiveCall, error: &Error) {
-    if active.end(context, Some(error)) {
-        flush_notices(context);
+fn end_refused(context: &CollContext, seq: u32, error: &Error) {
+    if context.end_call(seq, Some(error)) {
+        context.flush_notices();
     }
 }
 
@@ -227,9 +227,9 @@ impl ProgressTask for CollectiveTask {
         // functions.
         abort_on_unwind(|| {
             let mut state = self.state();
-            let call = state.active.id(self.digest);
+            let call = CallId { name: self.name, seq: state.seq, digest: self.digest };
             let Some(outcome) = state.advance(&self.context, &call) else { return false };
-            state.end(&self.context, outcome);
+            state.end(&self.context, &call, outcome);
             // SYNC task-phase (release)
             self.phase.store(COMPLETE, Ordering::Release);
             true
@@ -244,97 +244,39 @@ impl State {
             let rank = Some(context.engine().site().rank);
             Error::from_fault(call.name, Fault::Left { rank })
         });
+        if !self.has_checked_notices {
+            let checked =
+                closed.clone().map_or_else(|| CollState::check_notices(context, call, call.seq, false), Err);
+            if checked.is_err() {
+                return Some(checked);
+            }
+            self.has_checked_notices = true;
+        }
+        if let Some(error) = closed {
+            self.schedule.fail(error);
+        }
         loop {
-            match (self.stage, &closed) {
-                (TaskStage::CheckNotices | TaskStage::AwaitRejections, Some(error)) => {
-                    return Some(Err(error.clone()));
-                }
-                (TaskStage::CheckNotices, None) => {
-                    if let Err(error) = CollState::check_notices(context, call, call.seq, false) {
-                        return Some(Err(error));
-                    }
-                    self.stage = TaskStage::AwaitRejections;
-                }
-                (TaskStage::AwaitRejections, None) => {
-                    if context.coll_state().has_notices()
-                        && let Err(error) = self.active.poll_rejections(context)?
-                    {
-                        return Some(Err(error));
-                    }
-                    if is_resync(call.seq) {
-                        self.schedule.prepend_resync();
-                    }
-                    self.stage = TaskStage::Steps;
-                }
-                (TaskStage::Steps, closed) => {
-                    if let Some(error) = closed {
-                        self.schedule.fail(error.clone());
-                    }
-                    match self.schedule.poll()? {
-                        ScheduleStatus::Complete(outcome) => return Some(outcome),
-                        ScheduleStatus::LocalStep(step) => {
-                            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.run_local_step(&step)));
-                            let panicked = |thrown| {
-                                drop_panic_payload(thrown);
-                                Err(Error::new(ErrorClass::Other, call.name, USER_PANIC))
-                            };
-                            if let Err(error) = done.unwrap_or_else(panicked) {
-                                self.schedule.fail(error);
-                            }
-                        }
-                    }
-                }
+            let step = match self.schedule.poll()? {
+                ScheduleStatus::Complete(outcome) => return Some(outcome),
+                ScheduleStatus::LocalStep(step) => step,
+            };
+            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.run_local_step(&step)));
+            let panicked = |thrown| {
+                drop_panic_payload(thrown);
+                Err(Error::new(ErrorClass::Other, call.name, USER_PANIC))
+            };
+            if let Err(error) = done.unwrap_or_else(panicked) {
+                self.schedule.fail(error);
             }
         }
     }
 
-    fn end(&mut self, context: &CollContext, outcome: Result<()>) {
-        let outcome = outcome.and_then(|()| self.active.final_check(context));
-        self.sent_notices = self.active.end(context, outcome.as_ref().err());
+    fn end(&mut self, context: &CollContext, call: &CallId, outcome: Result<()>) {
+        let outcome = outcome.and_then(|()| context.final_check(call));
+        self.sent_notices = context.end_call(call.seq, outcome.as_ref().err());
         self.outcome = outcome;
         if !self.is_persistent {
             mpj_devices::with_deferred_drops(|| self.keep_alive = None);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::raw::{Buf, Collective, collective_init};
-    use crate::{Error, Op};
-
-    const RESYNC_INTERVAL: u32 = 1 << 17;
-
-    #[test]
-    fn persistent_calls_resync_too() {
-        crate::threads(3, |world| {
-            let (mine, mut sum) = ([world.rank() as u64 + 1], [0u64]);
-            let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut sum));
-            let op = Op::Sum;
-            let call = Collective::Allreduce { send: &send, recv: &recv, op: &op };
-            let mut persistent = collective_init(world.as_raw(), call, None)?;
-            let dup = world.dup()?;
-            for resync in 1..5 {
-                dup.barrier()?;
-                world
-                    .as_raw()
-                    .collectives()
-                    .coll_state()
-                    .sequence()
-                    .skip_to(resync * RESYNC_INTERVAL - resync);
-                dup.barrier()?;
-                for _ in 0..2 {
-                    sum = [0];
-                    // SAFETY: the memory is accessed only between the calls.
-                    unsafe { persistent.start() }?;
-                    let other = world.iallreduce([resync], [0u32], Op::Sum)?;
-                    world.barrier()?;
-                    persistent.wait()?;
-                    assert_eq!((sum, other.wait()?.0.1), ([6], [3 * resync]));
-                }
-            }
-            Ok::<(), Error>(())
-        })
-        .expect("all ranks resynchronize");
     }
 }

@@ -1,6 +1,7 @@
 //! Collectives of [`Buffer`]s, whose lengths can differ between ranks: the lengths are sent first.
 
 use mpj_buffer::{Buffer, Reading};
+use mpj_collectives::Operation;
 use mpj_datatypes::Primitive;
 use mpj_pool::{DefaultBlock, RawBuffer};
 
@@ -8,7 +9,7 @@ use super::Intracomm;
 use super::buffer_p2p::{alloc_for, parse};
 use crate::address::number;
 use crate::collective::blocking::BlockingCall;
-use crate::collective::call_tag::{CallDigest, CollectiveKind};
+use crate::collective::call_id::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{Buf, ChainSegment, Comm};
 use crate::types::SendBuf;
@@ -57,8 +58,7 @@ impl Intracomm {
     /// ranks that have already completed this call get the error at a later one. [`ErrorClass::Buffer`] if the message
     /// has a newer format. After an error, the buffer is unchanged.
     pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
-        let received =
-            bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
+        let received = bcast(self.as_raw(), "bcast_buffer", Operation::BcastBuffer, root, || Ok(&*buffer))?;
         if let Some(received) = received {
             *buffer = received;
         }
@@ -92,7 +92,7 @@ impl Intracomm {
         const CALL: &str = "gather_buffers";
         let received = self.as_raw().collective(CALL, |blocking| {
             let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
-            let digest = CallDigest::new(CollectiveKind::GatherBuffers, root as usize);
+            let digest = CallDigest::new(Operation::GatherBuffers, root.into());
             gather(blocking, digest, CALL, &buffer.send_buf(), root)
         })?;
         received.into_iter().map(|received| received.parse(CALL)).collect()
@@ -133,7 +133,7 @@ impl Intracomm {
                 let why = format!("{} buffers for {size} ranks", buffers.len());
                 return Err(Error::new(ErrorClass::Count, CALL, why));
             }
-            let digest = CallDigest::new(CollectiveKind::ScatterBuffers, root as usize);
+            let digest = CallDigest::new(Operation::ScatterBuffers, root.into());
             scatter(blocking, digest, CALL, buffers, root)
         })?;
         received.parse(CALL)
@@ -170,13 +170,13 @@ fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
 pub(super) fn bcast<B: SendBuf>(
     comm: &Comm,
     call: &'static str,
-    operation: CollectiveKind,
+    operation: Operation,
     root: usize,
     mine: impl FnOnce() -> Result<B>,
 ) -> Result<Option<Buffer<DefaultBlock, Reading>>> {
     let received = comm.collective(call, |blocking| {
         let root = comm.check_rank(call, ErrorClass::Root, number(root))?;
-        let digest = CallDigest::new(operation, root as usize);
+        let digest = CallDigest::new(operation, root.into());
         let mine = if blocking.rank() == root { Some(mine()?) } else { None };
         let sent = mine.as_ref().map(SendBuf::send_buf);
         let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
@@ -206,7 +206,7 @@ fn gather(
     let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
     // SAFETY: this function owns the words until the call returns; the root has one for each rank.
-    unsafe { blocking.gather(digest, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
+    unsafe { blocking.gather(digest, &words.0, &words.1, &|rank| (rank as usize, 1), root) }?;
     let mut all = Vec::with_capacity(lens.len());
     let mut bufs = Vec::with_capacity(1 + lens.len());
     bufs.push(mine.clone());
@@ -232,7 +232,7 @@ fn scatter<R: RawBuffer>(
     let mut len = [0u64];
     let words = (Buf::slice(&lens), Buf::slice_mut(&mut len));
     // SAFETY: this function owns the words until the call returns; the root has one for each rank.
-    unsafe { blocking.scatter(digest, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
+    unsafe { blocking.scatter(digest, &words.0, &|rank| (rank as usize, 1), &words.1, root) }?;
     let (received, into) = ReceivedMessage::alloc(call, root, len[0])?;
     // A chain joins all messages without a copy, so that one scatter sends them.
     let all =
@@ -247,6 +247,6 @@ fn scatter<R: RawBuffer>(
         (ends[rank as usize] - len, len)
     };
     // SAFETY: the caller's messages live until the call returns; the block is ours, and has the length of the message.
-    unsafe { blocking.scatter(digest, &all, &block_of, Some(&into), root) }?;
+    unsafe { blocking.scatter(digest, &all, &block_of, &into, root) }?;
     Ok(received)
 }

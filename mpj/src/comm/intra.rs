@@ -1,5 +1,8 @@
 //! [`Intracomm`], and the calls that create new ones from it.
 
+use std::sync::Arc;
+
+use mpj_collectives::Rules;
 use mpj_devices::DataPath;
 
 use crate::error::Result;
@@ -75,6 +78,28 @@ impl Intracomm {
     /// As [`barrier`](Self::barrier); a rank has too many communicators.
     pub fn dup(&self) -> Result<Intracomm> {
         self.raw.dup().map(Intracomm::new)
+    }
+
+    /// As [`dup`](Self::dup), with other rules for the algorithms of the new communicator's collectives. All ranks must
+    /// pass the same rules. `MPJ_COLL_<OPERATION>` sets the rules of the world.
+    ///
+    /// ```
+    /// use mpj::coll::{Operation, Rules};
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut rules = Rules::default();
+    /// rules.set(Operation::Allreduce, "recursive_doubling").expect("valid rules");
+    /// let comm = world.dup_with_rules(rules)?;
+    /// let mut sum = [0];
+    /// comm.allreduce(&[1], &mut sum, mpj::Op::Sum)?;
+    /// assert_eq!(sum, [3]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn dup_with_rules(&self, rules: Rules) -> Result<Intracomm> {
+        self.raw.dup_with_rules(Arc::new(rules)).map(Intracomm::new)
     }
 
     /// Creates one communicator for each color, with its ranks in order of key and then of old rank (MPI_Comm_split).

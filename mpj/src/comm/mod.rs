@@ -5,11 +5,10 @@ mod buffer_p2p;
 mod collective;
 mod in_place;
 mod intra;
-mod nonblocking;
 mod object;
 mod p2p;
-mod persistent;
 mod recv_block;
+mod started;
 
 pub use intra::Intracomm;
 pub use p2p::Message;

@@ -4,6 +4,7 @@ use std::any::type_name;
 use std::fmt;
 
 use mpj_buffer::{Buffer, CodecError, Reading, WriteError};
+use mpj_collectives::Operation;
 use mpj_devices::Mode;
 use mpj_pool::DefaultBlock;
 use serde::Serialize;
@@ -11,7 +12,6 @@ use serde::de::DeserializeOwned;
 
 use super::{Intracomm, buffer_collectives, buffer_p2p};
 use crate::address::{IntoDest, IntoSource, Tag};
-use crate::collective::call_tag::CollectiveKind;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::status::Status;
@@ -82,7 +82,7 @@ impl Intracomm {
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);
-        match buffer_collectives::bcast(self.as_raw(), CALL, CollectiveKind::BcastObject, root, mine)? {
+        match buffer_collectives::bcast(self.as_raw(), CALL, Operation::BcastObject, root, mine)? {
             Some(mut message) => message.read_object().map_err(|e| decode_error::<T>(CALL, root, &e)),
             None => Ok(value),
         }

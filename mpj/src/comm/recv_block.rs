@@ -130,7 +130,7 @@ impl ReceivedBlock {
     fn from_proc_null() -> Self {
         let (source, signature) = (PROC_NULL_NUMBER.cast_unsigned(), Signature::EMPTY);
         ReceivedBlock {
-            envelope: Envelope { source, tag: ANY_TAG, code: 0, signature, bytes: 0 },
+            envelope: Envelope { source, tag: ANY_TAG, immediate: 0, code: 0, signature, bytes: 0 },
             location: Location::Empty,
         }
     }

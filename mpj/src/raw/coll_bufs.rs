@@ -1,9 +1,9 @@
 //! The buffers of collectives: the layout of the ranks' blocks, and checks that need no messages.
 
+use mpj_collectives::{BufIndex, Span};
 use mpj_devices::{Buf, BufError, Content, Origin};
 
 use super::p2p::{check_no_overlap, too_large};
-use crate::collective::step::{BufIndex, Span};
 use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
@@ -186,6 +186,11 @@ impl<'a> BlockLayout<'a> {
                 (displacements[rank as usize], counts[rank as usize])
             }
         }
+    }
+
+    pub(super) fn span(&self, buf: BufIndex, rank: u32) -> Span {
+        let (at, count) = self.block(rank);
+        Span::new(buf, at, count)
     }
 
     /// Replaces `EvenSplit` by `Uniform`; fails if the layout does not fit the ranks or the buffer. The error of an

@@ -3,8 +3,8 @@
 //! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received: a message that
 //! is shorter, longer or of another type is an error. The failing rank notifies the others, which fail with its error
 //! in this call or a later one. Collectives are then disabled on the communicator; point-to-point messages and
-//! other communicators continue to work unless a rank has died. If all ranks reject their arguments, the communicator
-//! stays usable.
+//! other communicators continue to work unless a rank has died. A call that is refused because of its arguments fails in
+//! the same way.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
 //! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root, in [`reduce_scatter`]
@@ -12,16 +12,15 @@
 
 use std::borrow::Cow;
 
+use mpj_collectives::{Arguments, BufIndex, Operation, Span, Step};
 use mpj_devices::Buf;
 
 use super::coll_bufs::{BlockLayout, CollBuf};
 use super::comm::Comm;
-use super::plans::{self, PlanResult, plan};
+use super::plans;
 use crate::collective::blocking::BlockingCall;
-use crate::collective::call_tag::CallDigest;
-use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
-use crate::collective::step::{BufIndex, Span};
-use crate::collective::{all_to_all, rooted, tuning};
+use crate::collective::call_id::CallDigest;
+use crate::collective::plan::{Plan, UserBuffers};
 use crate::error::Result;
 use crate::op::Op;
 
@@ -30,11 +29,11 @@ use crate::op::Op;
 /// # Safety
 /// The contract of the call.
 #[inline]
-unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> PlanResult<'a>) -> Result<()> {
+unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result<Plan<'a>>) -> Result<()> {
     comm.collective(call, |blocking| {
-        let (digest, plan) = plan()?;
+        let plan = plan()?;
         // SAFETY: the caller's contract; the spans of the plan were checked.
-        unsafe { blocking.run(digest, plan) }
+        unsafe { blocking.run(plan) }
     })
 }
 
@@ -44,11 +43,8 @@ unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> PlanRe
 /// The communicator was freed, a rank has died, exited or cannot be reached, memory is exhausted, another rank has
 /// failed in the call, the ranks have called different collectives, or an earlier collective has failed.
 pub fn barrier(comm: &Comm) -> Result<()> {
-    comm.collective("barrier", |blocking| {
-        let (digest, plan) = plans::barrier(comm);
-        // SAFETY: the steps access no memory.
-        unsafe { blocking.run(digest, plan) }
-    })
+    // SAFETY: the steps access no memory.
+    unsafe { run(comm, "barrier", || plans::barrier(comm, "barrier")) }
 }
 
 /// Broadcasts the items of `root` to every rank.
@@ -187,14 +183,15 @@ pub unsafe fn alltoall(
     unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
 }
 
-/// Collectives inside another call. All parts of a call have the same digest.
+/// Collectives inside another call. All parts of a call have the same digest, which contains no algorithm: a part has
+/// the same one whatever the parameters, because only the root knows its number of bytes.
 impl BlockingCall<'_> {
     /// # Safety
     /// The contract of [`bcast`].
     pub(crate) unsafe fn bcast(&mut self, digest: CallDigest, items: &Buf, root: u32) -> Result<()> {
-        let steps = rooted::bcast(self.rank(), self.size(), root, items.count());
+        let call = Arguments { root, count: items.count(), ..self.arguments() };
         // SAFETY: the caller's contract; the steps of the root only read the items.
-        unsafe { self.run(digest, plan(steps, None, items)) }
+        unsafe { self.run_part(digest, (Operation::Bcast, "binomial"), &call, [items, items]) }
     }
 
     pub(crate) fn bcast_words(&mut self, digest: CallDigest, words: &mut [u64], root: u32) -> Result<()> {
@@ -203,26 +200,22 @@ impl BlockingCall<'_> {
         unsafe { self.bcast(digest, &items, root) }
     }
 
-    /// Gathers items at `root`, placed by `blocks`.
+    /// Gathers items at `root`, placed by `blocks`: functions from a rank to the first item and the number of items.
     ///
     /// # Safety
     /// The contract of [`gather`]; the blocks lie in `recv`.
     pub(crate) unsafe fn gather(
         &mut self,
         digest: CallDigest,
-        send: Option<&Buf>,
+        send: &Buf,
         recv: &Buf,
-        blocks: rooted::Blocks<'_>,
+        blocks: &dyn Fn(u32) -> (usize, usize),
         root: u32,
     ) -> Result<()> {
-        let own_span = send.map(|send| send.full_span(BufIndex::SEND));
-        let into = |rank| {
-            let (at, count) = blocks(rank);
-            Span::new(BufIndex::RECV, at, count)
-        };
-        let steps = rooted::gather(self.rank(), self.size(), root, own_span, &into);
+        let (own, recv_block) = (Some(send.full_span(BufIndex::SEND)), span_of(BufIndex::RECV, blocks));
+        let call = Arguments { root, own, recv: &recv_block, ..self.arguments() };
         // SAFETY: the caller's contract.
-        unsafe { self.run(digest, plan(steps, send, recv)) }
+        unsafe { self.run_part(digest, (Operation::Gather, "linear"), &call, [send, recv]) }
     }
 
     /// Scatters the items of `root`, placed by `blocks`.
@@ -233,14 +226,14 @@ impl BlockingCall<'_> {
         &mut self,
         digest: CallDigest,
         send: &Buf,
-        blocks: rooted::Blocks<'_>,
-        recv: Option<&Buf>,
+        blocks: &dyn Fn(u32) -> (usize, usize),
+        recv: &Buf,
         root: u32,
     ) -> Result<()> {
-        let own_span = recv.map(|recv| recv.full_span(BufIndex::RECV));
-        let steps = rooted::scatter(self.rank(), self.size(), root, blocks, own_span);
+        let (into, send_block) = (Some(recv.full_span(BufIndex::RECV)), span_of(BufIndex::SEND, blocks));
+        let call = Arguments { root, into, send: &send_block, ..self.arguments() };
         // SAFETY: the caller's contract.
-        unsafe { self.run(digest, plan(steps, Some(send), recv.unwrap_or(EMPTY_BUF))) }
+        unsafe { self.run_part(digest, (Operation::Scatter, "linear"), &call, [send, recv]) }
     }
 
     /// Gathers items at `root` into one buffer per rank. This rank sends `bufs[0]`, and at the root `bufs[1 + r]`
@@ -256,23 +249,60 @@ impl BlockingCall<'_> {
     ) -> Result<()> {
         let span =
             |index: u32| Span::new(BufIndex::new(index), 0, bufs.get(index as usize).map_or(0, Buf::count));
-        let steps = rooted::gather(self.rank(), self.size(), root, Some(span(0)), &|rank| span(1 + rank));
-        let plan = Plan { steps, user: UserBuffers::List(Cow::Borrowed(bufs)), temp_items: 0, op: None };
+        let recv_block = |rank| span(1 + rank);
+        let call = Arguments { root, own: Some(span(0)), recv: &recv_block, ..self.arguments() };
+        let steps = steps_of((Operation::Gather, "linear"), &call);
+        let plan = Plan { digest, steps, user: UserBuffers::List(Cow::Borrowed(bufs)), op: None };
         // SAFETY: the caller's contract.
-        unsafe { self.run(digest, plan) }
+        unsafe { self.run(plan) }
     }
 
     /// Gathers `words`, whose length is the same on all ranks, at every rank.
     pub(crate) fn allgather_words(&mut self, digest: CallDigest, words: &[u64]) -> Result<Vec<u64>> {
-        let (rank, size, len) = (self.rank(), self.size(), words.len());
-        let mut all = vec![0u64; len * size as usize];
-        let own_span = Span::new(BufIndex::SEND, 0, len);
-        let is_linear = tuning::use_linear_internal(size_of_val(&*all));
-        let steps =
-            all_to_all::allgather(rank, size, Some(own_span), &|r| (r as usize * len, len), is_linear);
+        let len = words.len();
+        let mut all = vec![0u64; len * self.size() as usize];
+        let algorithm = if size_of_val(&*all) <= LINEAR_MAX_BYTES { "linear" } else { "ring" };
+        let recv_block = |rank: u32| Span::new(BufIndex::RECV, rank as usize * len, len);
+        let own = Some(Span::new(BufIndex::SEND, 0, len));
+        let call = Arguments { own, recv: &recv_block, ..self.arguments() };
         let (send, recv) = (Buf::slice(words), Buf::slice_mut(&mut all));
         // SAFETY: both buffers are borrowed for the call and do not overlap; the steps only read the first.
-        unsafe { self.run(digest, plan(steps, Some(&send), &recv)) }?;
+        unsafe { self.run_part(digest, (Operation::Allgather, algorithm), &call, [&send, &recv]) }?;
         Ok(all)
+    }
+
+    fn arguments(&self) -> Arguments<'static> {
+        Arguments::new(self.rank(), self.size())
+    }
+
+    /// # Safety
+    /// The contract of [`run`](Self::run).
+    unsafe fn run_part(
+        &mut self,
+        digest: CallDigest,
+        algorithm: (Operation, &str),
+        call: &Arguments<'_>,
+        [send, recv]: [&Buf; 2],
+    ) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.run(Plan::new(digest, steps_of(algorithm, call), send, recv)) }
+    }
+}
+
+/// The number of bytes up to which an allgather inside another call is linear.
+const LINEAR_MAX_BYTES: usize = 64 << 10;
+
+fn steps_of((operation, name): (Operation, &str), call: &Arguments<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if let Some(algorithm) = mpj_collectives::algorithm_named(operation, name) {
+        (algorithm.steps)(call, &mut steps);
+    }
+    steps
+}
+
+fn span_of(buf: BufIndex, blocks: &dyn Fn(u32) -> (usize, usize)) -> impl Fn(u32) -> Span {
+    move |rank| {
+        let (at, count) = blocks(rank);
+        Span::new(buf, at, count)
     }
 }

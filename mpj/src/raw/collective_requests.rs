@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
+use mpj_collectives::BufIndex;
 use mpj_devices::{Buf, KeepAlive};
 
 use super::coll_bufs::BlockLayout;
 use super::comm::Comm;
-use super::plans::{self, PlanResult};
+use super::plans;
 use super::request::Request;
-use crate::collective::plan::EMPTY_BUF;
-use crate::collective::step::BufIndex;
+use crate::collective::plan::{EMPTY_BUF, Plan};
 use crate::collective::task::CollectiveTask;
 use crate::error::Result;
 use crate::op::Op;
@@ -84,9 +84,9 @@ impl<'a> Collective<'a> {
         }
     }
 
-    fn plan(self, comm: &Comm, call: &'static str) -> PlanResult<'a> {
+    fn plan(self, comm: &Comm, call: &'static str) -> Result<Plan<'a>> {
         match self {
-            Collective::Barrier => Ok(plans::barrier(comm)),
+            Collective::Barrier => plans::barrier(comm, call),
             Collective::Bcast { items, root } => plans::bcast(comm, call, items, root),
             Collective::Reduce { send, recv, op, root } => plans::reduce(comm, call, send, recv, op, root),
             Collective::Allreduce { send, recv, op } => plans::allreduce(comm, call, send, recv, op),
@@ -160,17 +160,18 @@ pub fn collective_init(
     let (_, call) = collective.names();
     comm.collective(call, |blocking| {
         let (send, recv) = collective.bufs();
-        let (digest, plan) = collective.plan(comm, call)?;
+        let plan = collective.plan(comm, call)?;
+        let digest = plan.digest;
         let role = |buf: Option<&Buf>| match buf {
             Some(buf) if std::ptr::eq(buf, recv) => Role::Recv,
             Some(buf) if std::ptr::eq(buf, send) => Role::Send,
             _ => Role::None,
         };
         let roles = [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
-        let task = CollectiveTask::prepare(comm.collectives(), blocking.active_call(), (digest, plan), keep)?;
+        let task = CollectiveTask::prepare(comm.collectives(), call, blocking.seq(), plan, keep)?;
         // Running a plan, even without steps, checks for failure notices of other ranks.
         // SAFETY: the steps access no memory.
-        unsafe { blocking.run(digest, plans::plan(Vec::new(), None, EMPTY_BUF)) }?;
+        unsafe { blocking.run(Plan::new(digest, Vec::new(), EMPTY_BUF, EMPTY_BUF)) }?;
         Ok(PersistentCollective { comm: comm.clone(), task, roles })
     })
 }

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use mpj_collectives::{Operation, Rules};
 use mpj_devices::{Calls, Channel, DataPath, Engine, Fault, Group, PeerId, WORLD as WORLD_NAME};
 
 use crate::address::PROC_NULL_NUMBER;
 use crate::collective::blocking::{self, BlockingCall};
-use crate::collective::call_tag::{CallDigest, CollectiveKind};
+use crate::collective::call_id::CallDigest;
 use crate::collective::context::CollContext;
-use crate::collective::tuning::Tuning;
 use crate::error::{Error, ErrorClass, Result};
 
 /// The color of a rank that does not want a communicator from a split.
@@ -69,10 +69,10 @@ impl Drop for CommInner {
 const WORLD: u64 = 1;
 
 impl Comm {
-    pub(crate) fn world(engine: Arc<Engine>, tuning: Tuning) -> Result<Self> {
+    pub(crate) fn world(engine: Arc<Engine>, rules: Arc<Rules>) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
         let (group, id_count) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
-        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, id_count, tuning)
+        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, id_count, rules)
     }
 
     fn create(
@@ -82,14 +82,14 @@ impl Comm {
         group: Group,
         rank: u32,
         id_count: Arc<AtomicU64>,
-        tuning: Tuning,
+        rules: Arc<Rules>,
     ) -> Result<Self> {
         let join = |context| {
             engine.join(context, group.clone(), rank).map_err(|f| Error::from_fault("communicator", f))
         };
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.free(&p2p))?;
-        let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, tuning));
+        let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, rules));
         let (freed, family) = (AtomicBool::new(false), Family::new(name));
         engine.describe(&p2p, Arc::clone(&family.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
@@ -214,22 +214,23 @@ impl Comm {
     /// # Errors
     /// As [`barrier`](super::barrier); a rank has too many communicators.
     pub fn dup(&self) -> Result<Self> {
+        self.dup_with_rules(Arc::clone(self.collectives().rules()))
+    }
+
+    /// As [`dup`](Self::dup), with other rules for the algorithms of the new communicator's collectives. All ranks must
+    /// pass the same rules.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn dup_with_rules(&self, rules: Arc<Rules>) -> Result<Self> {
         self.collective("dup", |blocking| {
             let name = self.inner.family.child("dup", &self.inner.family.dups);
             self.check_channel_limit("dup")?;
             let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
-            blocking.bcast_words(CallDigest::new(CollectiveKind::Dup, 0), &mut id, 0)?;
+            blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
             let (engine, id_count) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.id_count));
-            Comm::create(
-                engine,
-                id[0],
-                name,
-                self.inner.group.clone(),
-                self.rank(),
-                id_count,
-                *self.collectives().tuning(),
-            )
-            .map(|comm| Comm { path: self.path, ..comm })
+            Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), id_count, rules)
+                .map(|comm| Comm { path: self.path, ..comm })
         })
     }
 
@@ -257,7 +258,7 @@ impl Comm {
             };
             self.check_channel_limit("split")?;
             let mine = [word, u64::from(key.cast_unsigned()), self.new_context_id()];
-            let all = blocking.allgather_words(CallDigest::new(CollectiveKind::Split, 0), &mine)?;
+            let all = blocking.allgather_words(CallDigest::new(Operation::Split, 0), &mine)?;
             if color.is_none() {
                 return Ok(None);
             }
@@ -280,7 +281,7 @@ impl Comm {
                 peers.collect(),
                 position as u32,
                 id_count,
-                *self.collectives().tuning(),
+                Arc::clone(self.collectives().rules()),
             )
             .map(|comm| Some(Comm { path: self.path, ..comm }))
         })

@@ -84,7 +84,7 @@ pub(crate) unsafe fn start_send(
     // SAFETY: the caller's contract.
     let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
     let mut source = source.with_path(comm.path());
-    let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, coalesce);
+    let started = comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, mode, coalesce);
     started.map_err(|fault| Error::from_fault(call, *fault))
 }
 

@@ -8,17 +8,16 @@ use super::wait_many::{RequestRef, Waitable};
 use crate::error::Result;
 use crate::raw::{self, Buf};
 
-/// A persistent collective: an `*_init` method creates it, such as
-/// [`Intracomm::allreduce_init`](crate::Intracomm::allreduce_init), and [`start`](Self::start) starts it any number of
-/// times.
+/// A persistent collective: [`Intracomm::prepare`](crate::Intracomm::prepare) creates it, and [`start`](Self::start)
+/// starts it any number of times.
 ///
 /// Creation checks the arguments and computes the steps of this rank. The request owns the buffers: between two calls
 /// [`buffers_mut`](Self::buffers_mut) gives access to them, and during a call they cannot be accessed.
 /// ```
-/// use mpj::Op;
+/// use mpj::{Op, coll};
 ///
 /// # mpj::threads(3, |world| {
-/// let mut sum = world.allreduce_init(vec![0.0; 100], vec![0.0; 100], Op::Sum)?;
+/// let mut sum = world.prepare(coll::allreduce(vec![0.0; 100], vec![0.0; 100], Op::Sum))?;
 /// for step in 0..5 {
 ///     sum.buffers_mut().0.fill(f64::from(step) + world.rank() as f64);
 ///     let active = sum.start()?;
@@ -31,8 +30,9 @@ use crate::raw::{self, Buf};
 /// ```
 /// The compiler rejects access to the buffers during a call:
 /// ```compile_fail,E0499
+/// # use mpj::coll;
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
-/// let mut bcast = world.bcast_init([0u8; 100], 0)?;
+/// let mut bcast = world.prepare(coll::bcast([0u8; 100], 0))?;
 /// let active = bcast.start()?;
 /// bcast.buffers_mut()[0] = 1;
 /// active.wait()?;
@@ -76,7 +76,7 @@ impl<B> PersistentRequest<B> {
     /// # Errors
     /// * The error of the previous call if its [`ActiveRequest`] was dropped or forgotten: `start` first waits for it.
     /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number, type or layout of the items in a buffer has
-    ///   changed since the `*_init` call. The other ranks are notified.
+    ///   changed since the collective was prepared. The other ranks are notified.
     /// * The communicator was freed, or an earlier collective has failed. [`ActiveRequest::wait`] returns other errors.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
         self.raw.wait()?;

@@ -247,104 +247,107 @@ fn derived_types_move_columns() {
 #[mpj::test(ranks = 3)]
 fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     let (me, mut two, mut all) = (world.rank(), [0u8; 2], [0u8; 6]);
+    // A refused call disables the collectives of its communicator.
+    let dup = || world.dup().expect("a communicator");
     let class = |result: mpj::Result<()>| result.expect_err("refused").class();
     for root in [3, usize::MAX] {
-        assert_eq!(class(world.bcast(&mut two, root)), ErrorClass::Root);
-        assert_eq!(class(world.gather(&[0u8; 2], &mut all, root)), ErrorClass::Root);
-        assert_eq!(class(world.scatter(&all.clone(), &mut two, root)), ErrorClass::Root);
-        assert_eq!(class(world.reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), ErrorClass::Root);
+        assert_eq!(class(dup().bcast(&mut two, root)), ErrorClass::Root);
+        assert_eq!(class(dup().gather(&[0u8; 2], &mut all, root)), ErrorClass::Root);
+        assert_eq!(class(dup().scatter(&all.clone(), &mut two, root)), ErrorClass::Root);
+        assert_eq!(class(dup().reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), ErrorClass::Root);
     }
     // Lengths that are not divisible by the number of ranks, different counts, different types.
-    assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
-    let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
+    assert_eq!(class(dup().gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
+    let wider = dup().gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
     assert!(
         wider.to_string().contains(
             "send buffer has 2 × u8 (2 bytes), receive buffer 6 × u16: 2 × u16 (4 bytes) for each of 3 ranks"
         ),
         "{wider}"
     );
-    assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), ErrorClass::Count);
-    assert_eq!(class(world.scatter(&[0u8; 5], &mut two, me)), ErrorClass::Count);
-    assert_eq!(class(world.allgather(&[0u8; 2], &mut [0u8; 9])), ErrorClass::Count);
-    assert_eq!(class(world.alltoall(&[0u8; 6], &mut [0u8; 3])), ErrorClass::Count);
-    assert_eq!(class(world.allreduce(&[0u8; 6], &mut [0u8; 3], mpj::Op::Sum)), ErrorClass::Count);
-    assert_eq!(class(world.scan(&[0u8; 2], &mut [0u8; 3], mpj::Op::Sum)), ErrorClass::Count);
-    assert_eq!(class(world.allgather(&[2u8; 2], &mut [true; 6])), ErrorClass::Type);
-    assert_eq!(class(world.gather(&[2u8; 2], &mut [true; 6], me)), ErrorClass::Type);
-    assert_eq!(class(world.scatter(&[2u8; 6], &mut [true; 2], me)), ErrorClass::Type);
-    assert_eq!(class(world.alltoall(&[2u8; 6], &mut [true; 6])), ErrorClass::Type);
-    assert_eq!(class(world.allreduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor)), ErrorClass::Type);
-    assert_eq!(class(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum)), ErrorClass::Type);
-    assert_eq!(class(world.reduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor, me)), ErrorClass::Type);
+    assert_eq!(class(dup().gather(&[0u8; 3], &mut all, me)), ErrorClass::Count);
+    assert_eq!(class(dup().scatter(&[0u8; 5], &mut two, me)), ErrorClass::Count);
+    assert_eq!(class(dup().allgather(&[0u8; 2], &mut [0u8; 9])), ErrorClass::Count);
+    assert_eq!(class(dup().alltoall(&[0u8; 6], &mut [0u8; 3])), ErrorClass::Count);
+    assert_eq!(class(dup().allreduce(&[0u8; 6], &mut [0u8; 3], mpj::Op::Sum)), ErrorClass::Count);
+    assert_eq!(class(dup().scan(&[0u8; 2], &mut [0u8; 3], mpj::Op::Sum)), ErrorClass::Count);
+    assert_eq!(class(dup().allgather(&[2u8; 2], &mut [true; 6])), ErrorClass::Type);
+    assert_eq!(class(dup().gather(&[2u8; 2], &mut [true; 6], me)), ErrorClass::Type);
+    assert_eq!(class(dup().scatter(&[2u8; 6], &mut [true; 2], me)), ErrorClass::Type);
+    assert_eq!(class(dup().alltoall(&[2u8; 6], &mut [true; 6])), ErrorClass::Type);
+    assert_eq!(class(dup().allreduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor)), ErrorClass::Type);
+    assert_eq!(class(dup().scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum)), ErrorClass::Type);
+    assert_eq!(class(dup().reduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor, me)), ErrorClass::Type);
     // Blocks outside the buffer, or a wrong number of blocks.
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 2], &[0, 2, 4], me)), ErrorClass::Arg);
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, 5], me)), ErrorClass::Count);
+    assert_eq!(class(dup().gatherv(&[0u8; 2], &mut all, &[2; 2], &[0, 2, 4], me)), ErrorClass::Arg);
+    assert_eq!(class(dup().gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, 5], me)), ErrorClass::Count);
     assert_eq!(
-        class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me)),
+        class(dup().gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me)),
         ErrorClass::Count
     );
-    assert_eq!(class(world.scatterv(&all.clone(), &[3; 3], &[0, 2, 4], &mut two, me)), ErrorClass::Count);
-    assert_eq!(class(world.allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), ErrorClass::Arg);
+    assert_eq!(class(dup().scatterv(&all.clone(), &[3; 3], &[0, 2, 4], &mut two, me)), ErrorClass::Count);
+    assert_eq!(class(dup().allgatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2])), ErrorClass::Arg);
     let even: (&[usize], &[usize]) = (&[2; 3], &[0, 2, 4]);
     assert_eq!(
-        class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))),
+        class(dup().alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))),
         ErrorClass::Count
     );
     let error_text = |result: mpj::Result<()>| result.expect_err("refused").to_string();
-    let text = error_text(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
+    let text = error_text(dup().gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
     assert_eq!(
         text,
         "gatherv: 2 items of rank 2 at displacement 18446744073709551615 exceed the buffer of 6"
     );
-    let text = error_text(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
+    let text = error_text(dup().scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
     assert_eq!(text, "scan: send buffer has 6 × f64, receive buffer 6 × i64");
     // Receive blocks must not overlap; send blocks can.
-    assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), ErrorClass::Arg);
-    assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), ErrorClass::Arg);
-    let error = world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
+    assert_eq!(class(dup().gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), ErrorClass::Arg);
+    assert_eq!(class(dup().allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), ErrorClass::Arg);
+    let error = dup().alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
     let why = "alltoallv: blocks of ranks 2 and 1 overlap in the receive buffer";
     assert_eq!(error.expect_err("refused").to_string(), why);
-    world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
-    world.scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;
+    dup().alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
+    dup().scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;
     assert_eq!((all, two), ([7; 6], [7; 2]));
-    assert_eq!(class(world.allgather_in_place(&mut [0u8; 7])), ErrorClass::Count);
-    world.bcast(&mut two, 2)?;
+    assert_eq!(class(dup().allgather_in_place(&mut [0u8; 7])), ErrorClass::Count);
+    dup().bcast(&mut two, 2)?;
     world.barrier()
 }
 
 #[mpj::test(ranks = 3)]
 fn length_errors_name_the_buffer_and_its_length(world: World) -> mpj::Result<()> {
     let (me, sum) = (world.rank(), mpj::Op::Sum);
+    let dup = || world.dup().expect("a communicator");
     let cases = [
         (
-            world.gather(&[0u8; 1], &mut [0u8; 9], me),
+            dup().gather(&[0u8; 1], &mut [0u8; 9], me),
             "gather: send buffer has 1 × u8 (1 byte), receive buffer 9 × u8: 3 × u8 (3 bytes) for each of 3 ranks",
         ),
         (
-            world.scatter(&[1u8; 3], &mut [0u16; 3], me),
+            dup().scatter(&[1u8; 3], &mut [0u16; 3], me),
             "scatter: send buffer has 3 × u8: 1 × u8 (1 byte) for each of 3 ranks, receive buffer 3 × u16 (6 bytes)",
         ),
         (
-            world.allgather(&[2u8; 2], &mut [true; 6]),
+            dup().allgather(&[2u8; 2], &mut [true; 6]),
             "allgather: send buffer has 2 × u8, receive buffer 6 × bool: 2 × bool for each of 3 ranks",
         ),
         (
-            world.gatherv(&[0u8; 1], &mut [0u8; 9], &[2; 3], &[0, 2, 4], me),
+            dup().gatherv(&[0u8; 1], &mut [0u8; 9], &[2; 3], &[0, 2, 4], me),
             "gatherv: send buffer has 1 × u8 (1 byte), receive buffer 2 × u8 (2 bytes) for rank RANK",
         ),
         (
-            world.gather(&[0u8; 1], &mut [0u8; 2], me),
+            dup().gather(&[0u8; 1], &mut [0u8; 2], me),
             "gather: receive buffer has 2 items, expected 3: 1 for each of 3 ranks",
         ),
         (
-            world.scatter(&[0u8; 1], &mut [0u8; 2], me),
+            dup().scatter(&[0u8; 1], &mut [0u8; 2], me),
             "scatter: send buffer has 1 item, expected 6: 2 for each of 3 ranks",
         ),
         (
-            world.alltoall(&[0u8; 5], &mut [0u8; 6]),
+            dup().alltoall(&[0u8; 5], &mut [0u8; 6]),
             "alltoall: send buffer has 5 items, expected a multiple of 3, the number of ranks",
         ),
-        (world.reduce_scatter(&[0i32; 6], &mut [0; 3], &[3, 3], sum), "reduce_scatter: 2 counts for 3 ranks"),
+        (dup().reduce_scatter(&[0i32; 6], &mut [0; 3], &[3, 3], sum), "reduce_scatter: 2 counts for 3 ranks"),
     ];
     for (result, text) in cases {
         assert_eq!(result.expect_err("refused").to_string(), text.replace("RANK", &me.to_string()));

@@ -64,7 +64,7 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
         assert_eq!((alone.rank(), alone.size()), (0, 1));
     }
     assert!(world.split(None, 0)?.is_none(), "no rank takes part");
-    let refused = world.split(Some(1 << 31), 0).expect_err("no color");
+    let refused = world.dup()?.split(Some(1 << 31), 0).expect_err("no color");
     assert_eq!(refused.class(), ErrorClass::Arg);
     world.barrier()
 }

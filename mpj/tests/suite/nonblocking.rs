@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::{forget, job, ranks, samples};
 use mpj::raw::{self, BlockLayout, Buf, Collective};
-use mpj::{ErrorClass, Intracomm, Op, Waitable, World};
+use mpj::{ErrorClass, Intracomm, Op, Waitable, World, coll};
 
 const SIZES: [usize; 3] = [2, 3, 5];
 const LENGTHS: [usize; 3] = [1, 100, 20_000];
@@ -24,14 +24,14 @@ fn nonblocking_collectives_return_the_right_results() {
             for len in LENGTHS {
                 for root in 0..size {
                     let mine = samples::<u64>(world.rank(), 0, len);
-                    let (received, _) = world.ibcast(mine, root)?.wait()?;
+                    let (received, _) = world.start(coll::bcast(mine, root))?.wait()?;
                     assert_eq!(received, samples::<u64>(root, 0, len));
                 }
                 let mine = samples::<u64>(world.rank(), 0, len);
-                let ((sent, sum), _) = world.iallreduce(mine, vec![0; len], Op::Sum)?.wait()?;
+                let ((sent, sum), _) = world.start(coll::allreduce(mine, vec![0; len], Op::Sum))?.wait()?;
                 assert_eq!((sent, sum), (samples(world.rank(), 0, len), sums(size, 0, len)));
             }
-            world.ibarrier()?.wait()?;
+            world.start(coll::barrier())?.wait()?;
             Ok(())
         });
     }
@@ -119,11 +119,11 @@ fn ranks_may_wait_in_different_orders() {
 fn blocking_calls_may_run_while_nonblocking_ones_are_pending() {
     for size in SIZES {
         ranks(size, |world| {
-            let first = world.iallreduce(vec![world.rank(); 20_000], vec![0; 20_000], Op::Sum)?;
+            let first = world.start(coll::allreduce(vec![world.rank(); 20_000], vec![0; 20_000], Op::Sum))?;
             let mut all = vec![0; size];
             world.allgather(&[world.rank()], &mut all)?;
             assert!(all.iter().copied().eq(0..size));
-            let second = world.ibcast(vec![world.rank(); 5000], 1)?;
+            let second = world.start(coll::bcast(vec![world.rank(); 5000], 1))?;
             world.barrier()?;
             assert_eq!(second.wait()?.0, vec![1; 5000]);
             world.barrier()?;
@@ -139,8 +139,8 @@ fn recv_progresses_collectives() {
     for size in SIZES {
         ranks(size, |world| {
             let data = vec![world.rank() as u64; 30_000];
-            let bcast = world.ibcast(data, 0)?;
-            let sum = world.iallreduce([1u32], [0u32], Op::Sum)?;
+            let bcast = world.start(coll::bcast(data, 0))?;
+            let sum = world.start(coll::allreduce([1u32], [0u32], Op::Sum))?;
             if world.rank() == 1 {
                 // Rank 1 makes progress only in these receives, until all other ranks have completed their collectives.
                 for _ in 0..size - 1 {
@@ -162,7 +162,7 @@ fn recv_progresses_collectives() {
 #[test]
 fn try_wait_progresses_collectives() {
     ranks(3, |world| {
-        let mut sum = world.iallreduce(vec![1u64; 10_000], vec![0u64; 10_000], Op::Sum)?;
+        let mut sum = world.start(coll::allreduce(vec![1u64; 10_000], vec![0u64; 10_000], Op::Sum))?;
         let ((_, sums), _) = loop {
             match sum.try_wait() {
                 Ok(outcome) => break outcome?,
@@ -179,8 +179,8 @@ fn dropped_requests_still_complete() {
     for size in SIZES {
         ranks(size, |world| {
             for round in 0..5u64 {
-                let sum = world.iallreduce(vec![round; 10_000], vec![0u64; 10_000], Op::Sum)?;
-                let bcast = world.ibcast(vec![round; 10_000], 0)?;
+                let sum = world.start(coll::allreduce(vec![round; 10_000], vec![0u64; 10_000], Op::Sum))?;
+                let bcast = world.start(coll::bcast(vec![round; 10_000], 0))?;
                 match (world.rank() + round as usize) % 3 {
                     0 => drop((sum, bcast)),
                     1 => forget((sum, bcast)),
@@ -203,8 +203,8 @@ fn finalize_waits_for_started_collectives() {
             let apart = world.dup()?;
             let late = || std::thread::sleep(std::time::Duration::from_millis(30));
             let start = || {
-                let sum = world.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?;
-                Ok::<_, mpj::Error>((sum, world.ibcast(vec![world.rank(); 10_000], 0)?))
+                let sum = world.start(coll::allreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum))?;
+                Ok::<_, mpj::Error>((sum, world.start(coll::bcast(vec![world.rank(); 10_000], 0))?))
             };
             if world.rank() == 1 {
                 drop(start()?);
@@ -233,7 +233,7 @@ fn rank_may_leave_with_a_collective_that_some_ranks_did_not_start() {
             // Even and odd ranks start a collective on different communicators, and leave.
             let (even, odd) = (world.dup()?, world.dup()?);
             let comm = if world.rank() % 2 == 0 { even } else { odd };
-            drop(comm.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?);
+            drop(comm.start(coll::allreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum))?);
             Ok(())
         });
     }
@@ -252,7 +252,7 @@ fn collective_completes_after_communicator_is_freed() {
             if me > 0 {
                 world.recv(&mut [0u8], 0, 0)?;
             }
-            let sum = dup.iallreduce([me as u32], [0], Op::Sum)?;
+            let sum = dup.start(coll::allreduce([me as u32], [0], Op::Sum))?;
             end(dup)?;
             // The others start the collective after rank 0 has dropped or freed its communicator.
             let others = if me == 0 { 1..size } else { 0..0 };
@@ -267,7 +267,7 @@ fn collective_completes_after_communicator_is_freed() {
 fn threads_of_one_rank_may_wait_for_collectives() {
     ranks(3, |world| {
         let started: Vec<_> =
-            (0..6u32).map(|i| world.iallreduce([i], [0], Op::Sum)).collect::<mpj::Result<_>>()?;
+            (0..6u32).map(|i| world.start(coll::allreduce([i], [0], Op::Sum))).collect::<mpj::Result<_>>()?;
         std::thread::scope(|scope| {
             let waiting: Vec<_> = started.into_iter().rev().map(|one| scope.spawn(|| one.wait())).collect();
             for (i, one) in waiting.into_iter().rev().enumerate() {
@@ -295,7 +295,7 @@ fn invalid_arguments_on_one_rank_fail_all_ranks() {
     for size in SIZES {
         let errors = errors_of_all(size, |world| {
             let root = if world.rank() == 1 { size } else { 0 };
-            world.ibcast([0u8; 4], root)?.wait().map(drop).map_err(mpj::Error::from)
+            world.start(coll::bcast([0u8; 4], root))?.wait().map(drop).map_err(mpj::Error::from)
         });
         assert_eq!(errors[1].class(), ErrorClass::Root);
         for error in errors {
@@ -305,13 +305,16 @@ fn invalid_arguments_on_one_rank_fail_all_ranks() {
 }
 
 #[test]
-fn invalid_arguments_on_all_ranks_keep_communicator_usable() {
+fn invalid_arguments_disable_collectives() {
     ranks(3, |world| {
-        for _ in 0..3 {
-            assert_eq!(world.ibcast([0u8], 7).expect_err("a bad root").class(), ErrorClass::Root);
-            world.ibarrier()?.wait()?;
-        }
-        Ok(())
+        let comm = world.dup()?;
+        let before = comm.start(coll::barrier())?;
+        assert_eq!(comm.start(coll::bcast([0u8], 7)).expect_err("a bad root").class(), ErrorClass::Root);
+        let error = comm.start(coll::barrier()).expect_err("disabled").to_string();
+        assert!(error.contains("are disabled since rank "), "{error}");
+        // An earlier call completes, or fails because of the later one.
+        let _ = before.wait();
+        world.barrier()
     });
 }
 
@@ -320,7 +323,7 @@ fn failure_during_collective_reaches_all_ranks() {
     for size in SIZES {
         let errors = errors_of_all(size, |world| {
             let len = if world.rank() == 1 { 5 } else { 9 };
-            world.ibcast(vec![0u8; len], 0)?.wait().map(drop).map_err(mpj::Error::from)
+            world.start(coll::bcast(vec![0u8; len], 0))?.wait().map(drop).map_err(mpj::Error::from)
         });
         for error in errors {
             assert!(error.to_string().contains("rank 0 sent 9 bytes, expected 5"), "{error}");
@@ -332,8 +335,12 @@ fn failure_during_collective_reaches_all_ranks() {
 fn mismatched_collective_is_named() {
     for size in SIZES {
         let errors = errors_of_all(size, |world| match world.rank() {
-            0 => world.ibarrier()?.wait().map(drop).map_err(mpj::Error::from),
-            _ => world.iallreduce([1u8], [0u8], Op::Sum)?.wait().map(drop).map_err(mpj::Error::from),
+            0 => world.start(coll::barrier())?.wait().map(drop).map_err(mpj::Error::from),
+            _ => world
+                .start(coll::allreduce([1u8], [0u8], Op::Sum))?
+                .wait()
+                .map(drop)
+                .map_err(mpj::Error::from),
         });
         for error in errors {
             assert!(error.to_string().contains("instead"), "{error}");
@@ -346,7 +353,7 @@ fn panicking_op_fails_its_collective_on_all_ranks() {
     let errors = errors_of_all(3, |world| {
         let op =
             Op::user(true, |a: &u32, b: &u32| if *a + *b > 2 { panic!("as the test wants") } else { a + b });
-        world.iallreduce([1u32], [0u32], op)?.wait().map(drop).map_err(mpj::Error::from)
+        world.start(coll::allreduce([1u32], [0u32], op))?.wait().map(drop).map_err(mpj::Error::from)
     });
     for error in errors {
         assert!(error.to_string().contains("panicked"), "{error}");
@@ -363,8 +370,8 @@ fn user_op_may_wait_for_messages() {
             inner.sendrecv(&[7u32], other, 3, &mut received, other, 3).expect("both fold");
             a + b + received[0]
         });
-        let sum = world.iallreduce([1u32], [0u32], op)?;
-        let barrier = world.ibarrier()?;
+        let sum = world.start(coll::allreduce([1u32], [0u32], op))?;
+        let barrier = world.start(coll::barrier())?;
         barrier.wait()?;
         assert_eq!(sum.wait()?.0.1, [9]);
         Ok(())
@@ -387,7 +394,7 @@ fn user_ops_of_several_collectives_may_probe() {
         if world.rank() == 1 {
             world.recv(&mut [0u8], 0, 0)?;
         }
-        let started = (0..3000u64).map(|i| world.iallreduce([i], [0u64], op.clone()));
+        let started = (0..3000u64).map(|i| world.start(coll::allreduce([i], [0u64], op.clone())));
         let started: Vec<_> = started.collect::<mpj::Result<_>>()?;
         if world.rank() == 0 {
             world.send(&[0u8], 1, 0)?;
@@ -407,7 +414,7 @@ fn finalized_rank_fails_pending_collectives() {
             if world.rank() == 0 {
                 return Ok(());
             }
-            let error = world.ibarrier()?.wait().expect_err("rank 0 takes no part");
+            let error = world.start(coll::barrier())?.wait().expect_err("rank 0 takes no part");
             assert!(error.error().failed_rank() == Some(0), "{error}");
             left.fetch_add(1, Ordering::Relaxed);
             // If a rank left before all have their errors, an error could name that rank instead.
@@ -424,7 +431,7 @@ fn finalized_rank_fails_pending_collectives() {
 fn rank_may_leave_with_collectives_that_no_other_rank_started() {
     ranks(3, |world| {
         if world.rank() == 2 {
-            drop((world.iallreduce([1], [0], Op::Sum)?, world.ibarrier()?));
+            drop((world.start(coll::allreduce([1], [0], Op::Sum))?, world.start(coll::barrier())?));
         }
         Ok(())
     });
@@ -434,7 +441,7 @@ fn rank_may_leave_with_collectives_that_no_other_rank_started() {
 fn death_fails_pending_collectives() {
     let (past, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let outcome = job(3, |world| {
-        let first = world.ibarrier().map_err(|e| e.to_string())?;
+        let first = world.start(coll::barrier()).map_err(|e| e.to_string())?;
         first.wait().map_err(|e| e.to_string())?;
         past.fetch_add(1, Ordering::Relaxed);
         if world.rank() == 2 {
@@ -444,7 +451,7 @@ fn death_fails_pending_collectives() {
             }
             return Err("as the test wants".to_owned());
         }
-        let sum = world.iallreduce([1], [0], Op::Sum).map_err(|e| e.to_string())?;
+        let sum = world.start(coll::allreduce([1], [0], Op::Sum)).map_err(|e| e.to_string())?;
         let error = sum.wait().expect_err("rank 2 is gone");
         assert_eq!((error.error().call(), error.error().failed_rank()), ("iallreduce", Some(2)), "{error}");
         seen.fetch_add(1, Ordering::Relaxed);

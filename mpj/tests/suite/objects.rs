@@ -67,7 +67,10 @@ fn bcast_object_sends_the_value_of_the_root() {
                 let long = if world.rank() == root { vec![root; 200_000] } else { Vec::new() };
                 assert_eq!(world.bcast_object(long, root)?, vec![root; 200_000]);
             }
-            assert_eq!(world.bcast_object((), size).expect_err("no such root").class(), ErrorClass::Root);
+            assert_eq!(
+                world.dup()?.bcast_object((), size).expect_err("no such root").class(),
+                ErrorClass::Root
+            );
             world.barrier()
         });
     }

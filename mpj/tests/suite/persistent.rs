@@ -1,7 +1,7 @@
 //! Persistent collectives with typed buffers: created once and started many times, with different data at each start.
 
 use crate::common::{job, ranks, samples};
-use mpj::{ErrorClass, Op, wait_all};
+use mpj::{ErrorClass, Op, coll, wait_all};
 
 const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
 /// Numbers of elements: none, two eager lengths by default, and one that uses rendezvous.
@@ -24,14 +24,15 @@ fn each_start_uses_the_current_data() {
             let (me, last) = (world.rank(), size - 1);
             for len in LENGTHS {
                 let new = || vec![0u64; len];
-                let mut barrier = world.barrier_init()?;
-                let mut bcast = world.bcast_init(new(), last)?;
-                let mut reduce = world.reduce_init(new(), new(), Op::Sum, last)?;
-                let mut allreduce = world.allreduce_init(new(), new(), Op::Sum)?;
-                let mut scan = world.scan_init(new(), new(), Op::Sum)?;
+                let mut barrier = world.prepare(coll::barrier())?;
+                let mut bcast = world.prepare(coll::bcast(new(), last))?;
+                let mut reduce = world.prepare(coll::reduce(new(), new(), Op::Sum, last))?;
+                let mut allreduce = world.prepare(coll::allreduce(new(), new(), Op::Sum))?;
+                let mut scan = world.prepare(coll::scan(new(), new(), Op::Sum))?;
                 let counts: Vec<usize> = (0..size).map(|rank| if rank == last { len } else { 0 }).collect();
                 let part = vec![0; counts[me]];
-                let mut reduce_scatter = world.reduce_scatter_init(new(), part, &counts, Op::Sum)?;
+                let mut reduce_scatter =
+                    world.prepare(coll::reduce_scatter(new(), part, &counts, Op::Sum))?;
                 for start in 0..STARTS {
                     let mine = mine(me, start, len);
                     bcast.buffers_mut().clone_from(&mine);
@@ -69,15 +70,15 @@ fn each_start_uses_the_block_layouts() {
                 let counts = vec![len; size];
                 let places: Vec<usize> = (0..size).map(|rank| (last - rank) * (len + 1)).collect();
                 let wide = || vec![0u64; (len + 1) * size];
-                let mut gather = world.gather_init(one(), all(), last)?;
-                let mut gatherv = world.gatherv_init(one(), wide(), &counts, &places, last)?;
-                let mut scatter = world.scatter_init(all(), one(), last)?;
-                let mut scatterv = world.scatterv_init(wide(), &counts, &places, one(), last)?;
-                let mut allgather = world.allgather_init(one(), all())?;
-                let mut allgatherv = world.allgatherv_init(one(), wide(), &counts, &places)?;
-                let mut alltoall = world.alltoall_init(all(), all())?;
+                let mut gather = world.prepare(coll::gather(one(), all(), last))?;
+                let mut gatherv = world.prepare(coll::gatherv(one(), wide(), &counts, &places, last))?;
+                let mut scatter = world.prepare(coll::scatter(all(), one(), last))?;
+                let mut scatterv = world.prepare(coll::scatterv(wide(), &counts, &places, one(), last))?;
+                let mut allgather = world.prepare(coll::allgather(one(), all()))?;
+                let mut allgatherv = world.prepare(coll::allgatherv(one(), wide(), &counts, &places))?;
+                let mut alltoall = world.prepare(coll::alltoall(all(), all()))?;
                 let parts = (&counts[..], &places[..]);
-                let mut alltoallv = world.alltoallv_init(wide(), parts, wide(), parts)?;
+                let mut alltoallv = world.prepare(coll::alltoallv(wide(), parts, wide(), parts))?;
                 let even = |rank: usize| len * rank..len * (rank + 1);
                 let placed = |rank: usize| places[rank]..places[rank] + len;
                 for start in 0..STARTS {
@@ -134,7 +135,7 @@ fn each_start_uses_the_block_layouts() {
 fn buffers_may_be_replaced_and_active_requests_dropped() {
     for size in SIZES {
         ranks(size, |world| {
-            let mut total = world.allreduce_init(vec![0u64; 1000], vec![0u64; 1000], Op::Sum)?;
+            let mut total = world.prepare(coll::allreduce(vec![0u64; 1000], vec![0u64; 1000], Op::Sum))?;
             for start in 0..10 {
                 *total.buffers_mut() = (mine(world.rank(), start, 1000), vec![0; 1000]);
                 let running = total.start()?;
@@ -160,16 +161,16 @@ fn mismatched_start_fails_on_every_rank() {
     for size in &SIZES[1..] {
         let errors = job(*size, |world| {
             // If one rank rejects the arguments at creation, all ranks get the error, at the latest at the start.
-            let refused = world.dup()?.bcast_init([0u8; 3], if world.rank() == 0 { 99 } else { 0 });
+            let refused = world.dup()?.prepare(coll::bcast([0u8; 3], if world.rank() == 0 { 99 } else { 0 }));
             let refused = refused.and_then(|mut bcast| bcast.start()?.wait().map(drop));
             let refused = refused.expect_err("a rank has no such root");
             assert!(refused.to_string().contains("root 99"), "{refused}");
             // The last rank has a different length, which is detected at the start.
             let len = if world.rank() + 1 == *size { 7 } else { 8 };
-            let mut sum = world.dup()?.allreduce_init(vec![1u32; len], vec![0u32; len], Op::Sum)?;
+            let mut sum = world.dup()?.prepare(coll::allreduce(vec![1u32; len], vec![0u32; len], Op::Sum))?;
             let mismatch = sum.start()?.wait().map(drop).expect_err("lengths differ");
             // On rank 0, the length differs from that at creation.
-            let mut sum = world.dup()?.allreduce_init(vec![1u32; 4], vec![0u32; 4], Op::Sum)?;
+            let mut sum = world.dup()?.prepare(coll::allreduce(vec![1u32; 4], vec![0u32; 4], Op::Sum))?;
             sum.start()?.wait()?;
             if world.rank() == 0 {
                 sum.buffers_mut().1.push(0);

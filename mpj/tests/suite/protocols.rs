@@ -4,7 +4,7 @@
 use mpj::buffer::Buffer;
 use mpj::datatypes::Datatype;
 use mpj::pool::Pool;
-use mpj::{Op, View, ViewMut, World};
+use mpj::{Op, View, ViewMut, World, coll};
 
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -83,7 +83,7 @@ fn collectives_and_objects_return_their_results() {
         assert_eq!((sum, all), ([3; 3], [0, 1]));
         let words = world.bcast_object(vec!["one".to_string(), "two".to_string()], 0)?;
         assert_eq!(words.len(), 2);
-        let mut prepared = world.allreduce_init([1u32; 4], [0u32; 4], Op::Max)?;
+        let mut prepared = world.prepare(coll::allreduce([1u32; 4], [0u32; 4], Op::Max))?;
         for round in 0..2 {
             prepared.buffers_mut().0[3] = (world.rank() + 10 * round) as u32;
             prepared.start()?.wait()?;

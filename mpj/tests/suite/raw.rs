@@ -197,7 +197,9 @@ fn collectives_move_items_with_padding(world: World) -> mpj::Result<()> {
     // Predefined operations are not defined on mixed items.
     let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
     // SAFETY: as above.
-    let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
+    let refused = comm.dup().and_then(|comm| unsafe {
+        raw::allreduce(&comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum)
+    });
     assert_eq!(refused.expect_err("not defined").class(), ErrorClass::Op);
     raw::barrier(comm)
 }
@@ -232,19 +234,22 @@ fn overlapping_buffers_are_rejected(world: World) -> mpj::Result<()> {
     let mut memory = [me + 1; 8];
     let base = into(&mut memory);
     let items = |at: usize, count| Buf::new(base.wrapping_add(8 * at), count, &of);
+    // A refused call disables the collectives of its communicator.
+    let dup = || comm.dup().expect("a communicator");
     let class = |outcome: mpj::Result<()>| outcome.expect_err("refused").class();
     let part = items(me as usize, 1);
     let (low, high) = (items(0, 2), items(1, 2));
     // SAFETY: all items are in the array, and overlapping buffers are rejected; also below.
-    assert_eq!(class(unsafe { raw::scan(comm, &low, &high, &Op::Sum) }), ErrorClass::Buffer);
+    assert_eq!(class(unsafe { raw::scan(&dup(), &low, &high, &Op::Sum) }), ErrorClass::Buffer);
     // SAFETY: as above.
-    assert_eq!(class(unsafe { raw::scan(comm, &high, &low, &Op::Sum) }), ErrorClass::Buffer);
+    assert_eq!(class(unsafe { raw::scan(&dup(), &high, &low, &Op::Sum) }), ErrorClass::Buffer);
     // SAFETY: as above.
-    let refused = unsafe { raw::allgather(comm, &part, &items(0, 3), BlockLayout::EvenSplit) };
+    let refused = unsafe { raw::allgather(&dup(), &part, &items(0, 3), BlockLayout::EvenSplit) };
     assert_eq!(class(refused), ErrorClass::Buffer);
     let (out, back) = (items(0, 3), items(2, 3));
     // SAFETY: as above.
-    let refused = unsafe { raw::alltoall(comm, &out, BlockLayout::EvenSplit, &back, BlockLayout::EvenSplit) };
+    let refused =
+        unsafe { raw::alltoall(&dup(), &out, BlockLayout::EvenSplit, &back, BlockLayout::EvenSplit) };
     assert_eq!(class(refused), ErrorClass::Buffer);
     // SAFETY: as above; the buffers are adjacent.
     unsafe { raw::allreduce(comm, &items(0, 2), &items(2, 2), &Op::Sum) }?;
@@ -254,7 +259,7 @@ fn overlapping_buffers_are_rejected(world: World) -> mpj::Result<()> {
     // Only the root of a gather can have its items in place.
     // SAFETY: as above.
     let refused = unsafe {
-        raw::gather(comm, &Buf::in_place(), &items(0, 3), BlockLayout::EvenSplit, (me as i32 + 1) % 3)
+        raw::gather(&dup(), &Buf::in_place(), &items(0, 3), BlockLayout::EvenSplit, (me as i32 + 1) % 3)
     };
     assert_eq!(class(refused), ErrorClass::Buffer);
     raw::barrier(comm)
@@ -346,6 +351,7 @@ fn invalid_values_are_detected(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 1)]
 fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
+    let dup = || comm.dup().expect("a communicator");
     let (mut got, bytes) = ([7u8; 4], Datatype::of::<u8>());
     let twice = bytes.indexed(&[(2, 0), (2, 1)]).expect("fits");
     // SAFETY: all bytes of the type are in the array.
@@ -357,23 +363,23 @@ fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()>
     let room = Buf::new(into(&mut got), 1, &twice);
     for (call, outcome) in [
         // SAFETY: all bytes of the type are in the arrays, also below.
-        ("allgather", unsafe { raw::allgather(comm, &mine, &room, BlockLayout::Uniform(1)) }),
+        ("allgather", unsafe { raw::allgather(&dup(), &mine, &room, BlockLayout::Uniform(1)) }),
         // SAFETY: as above.
         ("alltoall", unsafe {
-            raw::alltoall(comm, &mine, BlockLayout::Uniform(1), &room, BlockLayout::Uniform(1))
+            raw::alltoall(&dup(), &mine, BlockLayout::Uniform(1), &room, BlockLayout::Uniform(1))
         }),
         // SAFETY: as above.
-        ("gather", unsafe { raw::gather(comm, &mine, &room, BlockLayout::Uniform(1), 0) }),
+        ("gather", unsafe { raw::gather(&dup(), &mine, &room, BlockLayout::Uniform(1), 0) }),
         // SAFETY: as above.
-        ("scatter", unsafe { raw::scatter(comm, &mine, BlockLayout::Uniform(1), &room, 0) }),
+        ("scatter", unsafe { raw::scatter(&dup(), &mine, BlockLayout::Uniform(1), &room, 0) }),
         // SAFETY: as above.
-        ("reduce", unsafe { raw::reduce(comm, &mine, &room, &Op::Sum, 0) }),
+        ("reduce", unsafe { raw::reduce(&dup(), &mine, &room, &Op::Sum, 0) }),
         // SAFETY: as above.
-        ("allreduce", unsafe { raw::allreduce(comm, &mine, &room, &Op::Sum) }),
+        ("allreduce", unsafe { raw::allreduce(&dup(), &mine, &room, &Op::Sum) }),
         // SAFETY: as above.
-        ("scan", unsafe { raw::scan(comm, &mine, &room, &Op::Sum) }),
+        ("scan", unsafe { raw::scan(&dup(), &mine, &room, &Op::Sum) }),
         // SAFETY: as above.
-        ("reduce_scatter", unsafe { raw::reduce_scatter(comm, &mine, &room, &[1], &Op::Sum) }),
+        ("reduce_scatter", unsafe { raw::reduce_scatter(&dup(), &mine, &room, &[1], &Op::Sum) }),
     ] {
         let text = format!("{call}: the datatype contains byte 1 more than once and cannot be received into");
         assert_eq!(outcome.expect_err("an overlap").to_string(), text);
@@ -460,6 +466,7 @@ fn invalid_buffers_are_rejected(world: World) -> mpj::Result<()> {
     assert_eq!((error.class(), error.to_string()), (ErrorClass::Count, text));
     assert_eq!(world.isend(Huge, 0, 0).expect_err("too large").class(), ErrorClass::Count);
     let (comm, bytes) = (world.as_raw(), [1u8; 7]);
+    let dup = || comm.dup().expect("a communicator");
     let ragged = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
     // SAFETY: initialised bytes, and nothing is written; also below.
     let error = unsafe { raw::send(comm, ragged, 0, 0, Mode::Standard) }.expect_err("7 bytes");
@@ -484,23 +491,23 @@ fn invalid_buffers_are_rejected(world: World) -> mpj::Result<()> {
         (Buf::in_place(), BlockLayout::Uniform(0), ErrorClass::Buffer),
     ] {
         // SAFETY: the buffer is rejected before anything is read; also below.
-        let refused = unsafe { raw::scatter(comm, &send, layout, &Buf::in_place(), 0) };
+        let refused = unsafe { raw::scatter(&dup(), &send, layout, &Buf::in_place(), 0) };
         assert_eq!(refused.expect_err("nothing to send").class(), class);
     }
     let ragged = || Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
     let into = Buf::slice_mut(&mut got);
     // SAFETY: as above.
     let refused =
-        unsafe { raw::alltoall(comm, &ragged(), BlockLayout::Uniform(0), &into, BlockLayout::Uniform(0)) };
+        unsafe { raw::alltoall(&dup(), &ragged(), BlockLayout::Uniform(0), &into, BlockLayout::Uniform(0)) };
     assert_eq!(refused.expect_err("7 bytes").class(), ErrorClass::Count);
     // SAFETY: as above.
     let refused =
-        unsafe { raw::reduce_scatter(comm, &ragged(), &Buf::slice_mut(&mut [0u32; 0]), &[0], &Op::Sum) };
+        unsafe { raw::reduce_scatter(&dup(), &ragged(), &Buf::slice_mut(&mut [0u32; 0]), &[0], &Op::Sum) };
     assert_eq!(refused.expect_err("7 bytes").class(), ErrorClass::Count);
     let beyond = Buf::new(into.base(), 1 << 61, Primitive::U64);
     let varying = BlockLayout::Varying { counts: &[1 << 61], displacements: &[0] };
     // SAFETY: as above.
-    let refused = unsafe { raw::gather(comm, &Buf::in_place(), &beyond, varying, 0) };
+    let refused = unsafe { raw::gather(&dup(), &Buf::in_place(), &beyond, varying, 0) };
     assert_eq!(refused.expect_err("too large").class(), ErrorClass::Count);
     let (mine, mut got) = ([5u16, 6], [0u16; 2]);
     let at = mine.as_ptr().expose_provenance() as i64;

@@ -90,11 +90,12 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
             check(comm, &op, exact, f, comm.size() - 1)?;
         } else {
             let (mine, mut got) = (part(comm.rank()), blanks::<T>(count));
+            // A refused call disables the collectives of its communicator.
             let refused = [
-                comm.reduce(&mine, &mut got, op.clone(), 0),
-                comm.allreduce(&mine, &mut got, op.clone()),
-                comm.scan(&mine, &mut got, op.clone()),
-                comm.reduce_scatter(&mine, &mut [] as &mut [T; 0], &vec![0; comm.size()], op.clone()),
+                comm.dup()?.reduce(&mine, &mut got, op.clone(), 0),
+                comm.dup()?.allreduce(&mine, &mut got, op.clone()),
+                comm.dup()?.scan(&mine, &mut got, op.clone()),
+                comm.dup()?.reduce_scatter(&mine, &mut [] as &mut [T; 0], &vec![0; comm.size()], op.clone()),
             ];
             assert!(refused.into_iter().all(|r| r.is_err_and(|e| e.class() == ErrorClass::Op)), "{op:?}");
         }

@@ -74,7 +74,7 @@ fn user_op_is_not_called_with_another_type(world: mpj::World) -> mpj::Result<()>
     let sent = filled::<One>(7);
     let mut got = sent;
     let op = Op::user(true, |a: &Other, _: &Other| *a);
-    let refused = world.allreduce(&sent, &mut got, op).expect_err("items of another type");
+    let refused = world.dup()?.allreduce(&sent, &mut got, op).expect_err("items of another type");
     assert_eq!(refused.class(), ErrorClass::Op);
     world.allreduce(&sent, &mut got, Op::user(true, |a: &One, _: &One| *a))
 }

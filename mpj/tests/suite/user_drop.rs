@@ -107,13 +107,13 @@ impl Drop for PanicsInCollective {
 fn panic_in_drop_of_a_detached_collective_does_not_fail_other_calls(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         let mine = PanicsInCollective([1]);
-        drop(world.iallreduce(mine, [0u64], mpj::Op::Sum)?);
+        drop(world.start(mpj::coll::allreduce(mine, [0u64], mpj::Op::Sum))?);
         world.send(&[0u8], 1, 1)?;
         // The collective completes while this call waits for another message.
         world.recv(&mut [0u8], 1, 2)?;
     } else {
         world.recv(&mut [0u8], 0, 1)?;
-        world.iallreduce([2u64], [0u64], mpj::Op::Sum)?.wait()?;
+        world.start(mpj::coll::allreduce([2u64], [0u64], mpj::Op::Sum))?.wait()?;
         world.send(&[0u8], 0, 2)?;
     }
     world.barrier()?;
@@ -144,7 +144,7 @@ fn panic_in_drop_of_captured_values_does_not_fail_other_calls(world: mpj::World)
             let _captured = &bomb;
             a + b
         });
-        let calling = apart.iallreduce(vec![1u32], vec![0u32], op)?;
+        let calling = apart.start(mpj::coll::allreduce(vec![1u32], vec![0u32], op))?;
         // If the operation has completed, the bomb is dropped here.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(calling)));
         // After these barriers, both ranks' operations have completed. The bomb's panic must not fail a barrier.
@@ -164,7 +164,10 @@ static THROWN: AtomicU32 = AtomicU32::new(0);
 fn panic_payload_may_panic_when_dropped(world: mpj::World) -> mpj::Result<()> {
     let apart = world.dup()?;
     let op = Op::user(true, |_: &u32, _: &u32| -> u32 { std::panic::panic_any(Bomb(&THROWN)) });
-    let failed = apart.iallreduce(vec![1u32], vec![0u32], op)?.wait().expect_err("its operation panics");
+    let failed = apart
+        .start(mpj::coll::allreduce(vec![1u32], vec![0u32], op))?
+        .wait()
+        .expect_err("its operation panics");
     assert_eq!(failed.error().class(), ErrorClass::Other, "{failed}");
     world.barrier()?;
     assert!(THROWN.load(Ordering::Relaxed) > 0);

@@ -71,8 +71,9 @@ fn user_ops_reject_views_of_another_layout(world: mpj::World) {
     let (mine, mut got) = ([1u32, 2], [0u32; 2]);
     let op = || Op::user(true, |a: &[u32; 2], b: &[u32; 2]| [a[0] + b[0], a[1] + b[1]]);
     let mut outside = ViewMut::new(&mut got, 2, &swapped, 1).expect("inside");
-    assert_eq!(world.allreduce(&mine, &mut outside, op()).expect_err("refused").class(), ErrorClass::Op);
-    assert_eq!(world.scan(&mine, &mut outside, op()).expect_err("refused").class(), ErrorClass::Op);
+    let dup = || world.dup().expect("a communicator");
+    assert_eq!(dup().allreduce(&mine, &mut outside, op()).expect_err("refused").class(), ErrorClass::Op);
+    assert_eq!(dup().scan(&mine, &mut outside, op()).expect_err("refused").class(), ErrorClass::Op);
     assert_eq!(world.allreduce(&[mine], &mut [mine], op()).map_err(|e| e.class()), Ok(()));
 }
 

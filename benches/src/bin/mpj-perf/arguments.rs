@@ -114,7 +114,7 @@ pub(crate) enum RankProgram {
     /// Collectives of any number of ranks
     ///
     /// COLL,operation,ranks,bytes,iterations,median us,min us,us back to back (times of the slowest rank; bytes of the
-    /// vector, or of the block of each rank)
+    /// vector, or of the block of each rank). With --algorithms, the operation is OPERATION:ALGORITHM.
     Coll(CollArgs),
     /// Derived datatypes: packing, unpacking, and sending between two ranks
     ///
@@ -220,6 +220,9 @@ pub(crate) struct CollArgs {
     /// Largest vector or block in bytes
     #[arg(default_value_t = 1_048_576)]
     pub(crate) max_bytes: usize,
+    /// Measure every algorithm of each operation instead of those that the rules MPJ_COLL_* select
+    #[arg(long)]
+    pub(crate) algorithms: bool,
     #[command(flatten)]
     pub(crate) run: MeasureArgs,
     #[command(flatten)]

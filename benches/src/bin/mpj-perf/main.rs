@@ -54,7 +54,7 @@ impl RankProgram {
                 perf::pingpong_pools::run(world, (pool, &args.storages()), *ms, *max_bytes, svg)
             }
             RankProgram::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
-            RankProgram::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
+            RankProgram::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, args.algorithms, svg),
             RankProgram::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
             RankProgram::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
             RankProgram::Tune(args) => perf::paths::tune::run(world, args.ms, &args.file),

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use super::super::frame::{NioFrameKind, NioHeader};
 use super::super::recv_buffer::RECV_BUFFER;
 use super::{Rank, intrude, pattern, send, until};
-use crate::device::{Body, Endpoint, Inlet, PackSource, PackedBody, PeerId, PostError};
+use crate::device::{Body, Endpoint, HEAD_MAX, Inlet, PackSource, PackedBody, PeerId, PostError};
 
 /// Connects two ranks; both have an endpoint.
 pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
@@ -35,7 +35,7 @@ fn frames_of_every_size_arrive_in_order() {
     let sizes =
         [0, 1, 47, 4095, 4096, 4097, 8191, 8192, 8193, 32 << 10, 65_536, 65_537, 256 << 10, 3, 0, 1 << 20, 9];
     for (i, size) in sizes.into_iter().enumerate() {
-        send(&mut *to_b, &mut [&mut a, &mut b], &[i as u8; 48], &pattern(i, size));
+        send(&mut *to_b, &mut [&mut a, &mut b], &[i as u8; HEAD_MAX], &pattern(i, size));
     }
     until(&mut [&mut a, &mut b], |r| {
         let _ = to_b.flush();
@@ -44,7 +44,7 @@ fn frames_of_every_size_arrive_in_order() {
     for (i, size) in sizes.into_iter().enumerate() {
         let (from, head, body) = &b.got.frames[i];
         assert!(
-            (*from, head) == (0, &vec![i as u8; 48]) && *body == pattern(i, size),
+            (*from, head) == (0, &vec![i as u8; HEAD_MAX]) && *body == pattern(i, size),
             "frame {i} of {size} bytes"
         );
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::frame::{BODY_MAX, HEADER, NioFrameKind, NioHeader};
 use super::super::handshake::{Handshake, HandshakeAction, Identity, Nonce, Refusal, Verdict};
 use super::key;
+use crate::device::HEAD_MAX;
 use crate::site::JobKey;
 
 fn identity(rank: u32) -> Arc<Identity> {
@@ -125,7 +126,7 @@ fn hello_with_a_changed_bit_fails_the_handshake() {
 fn headers_round_trip_and_invalid_ones_are_rejected() {
     for header in [
         NioHeader::data(0, 0),
-        NioHeader::data(56, BODY_MAX),
+        NioHeader::data(HEAD_MAX, BODY_MAX),
         NioHeader::bare(NioFrameKind::Goodbye),
         NioHeader::bare(NioFrameKind::Settle),
     ] {

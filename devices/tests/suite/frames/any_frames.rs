@@ -29,6 +29,7 @@ fn any_head() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => long_head(),
         2 => long_head().prop_map(|head| head[..8].to_vec()),
+        1 => (long_head(), any::<[u8; 4]>()).prop_map(|(head, immediate)| [&head[..8], &immediate].concat()),
         3 => bound,
         1 => prop::collection::vec(any::<u8>(), 0..57),
     ]

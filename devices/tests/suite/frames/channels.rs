@@ -43,7 +43,7 @@ fn by_context(sent: Vec<Sent>) -> Vec<(u64, Sent)> {
     for (to, head, body) in sent {
         let number = u16::from_le_bytes([head[2], head[3]]);
         if head[0] == BIND {
-            bound.insert(number, word(&head, 8));
+            bound.insert(number, word(&head, 12));
         } else {
             named.push((bound.get(&number).copied().unwrap_or(0), (to, head, body)));
         }
@@ -62,7 +62,7 @@ fn message_completes_after_its_channel_is_freed() {
         let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
         let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
         let sent = bench.sent();
-        let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
+        let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 28)).unwrap();
         let (announced, notify) = (number(RTS), number(EAGER_SYNC));
         bench.engine.free(&sub);
         assert!(long.outcome().is_none() && sync.outcome().is_none());
@@ -127,7 +127,7 @@ fn messages_to_a_freed_channel_are_refused() {
             bench.play([Step::Frame(1, eager(7), vec![1; EAGER_LIMIT])]);
         }
         assert_eq!(bench.death(), None);
-        let given: u64 = bench.sent().iter().filter(|s| s.1[0] == CREDIT).map(|s| word(&s.1, 32)).sum();
+        let given: u64 = bench.sent().iter().filter(|s| s.1[0] == CREDIT).map(|s| word(&s.1, 36)).sum();
         assert!(given > 8 << 20, "{given} bytes of credit were returned");
         bench.assert_others_communicate();
     }
@@ -140,7 +140,7 @@ fn refused_message_fails() {
     let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
     let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
     let sent = bench.sent();
-    let ops: Vec<u64> = sent.iter().filter(|s| s.1[0] != BIND).map(|s| word(&s.1, 24)).collect();
+    let ops: Vec<u64> = sent.iter().filter(|s| s.1[0] != BIND).map(|s| word(&s.1, 28)).collect();
     bench.play(ops.iter().map(|op| frame(refusal(SUB, *op))));
     for send in [long, sync] {
         assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })));
@@ -163,9 +163,9 @@ fn wire_id_names_one_channel_at_a_time() {
     let _long = bench.send_on(&one, 1, vec![1; 50_000], Mode::Standard).unwrap();
     let _short = bench.send_on(&two, 1, vec![1; 10], Mode::Standard).unwrap();
     let sent = bench.sent();
-    let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 24)).unwrap();
+    let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 28)).unwrap();
     let numbers: HashMap<_, _> =
-        sent.iter().filter(|s| s.1[0] == BIND).map(|s| (s.1[2], word(&s.1, 8))).collect();
+        sent.iter().filter(|s| s.1[0] == BIND).map(|s| (s.1[2], word(&s.1, 12))).collect();
     assert_eq!(numbers.len(), 2, "one number for two live channels: {numbers:?}");
     bench.play([frame(reply(CTS, 8, op, 99))]);
     let data: Vec<_> = bench.sent().into_iter().filter(|s| s.1[0] == DATA).collect();
@@ -180,7 +180,7 @@ fn body_in_progress_keeps_its_context() {
     bench.play([frame(bind(7, SUB, 1))]);
     let send = pending(bench.send_on(&sub, 1, vec![1; 200_000], Mode::Standard));
     let mut sent = bench.sent();
-    let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 24)).unwrap();
+    let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 28)).unwrap();
     bench.stop_endpoints(true);
     bench.play([frame(reply(CTS, 7, op, 99))]);
     bench.engine.free(&sub);

@@ -38,7 +38,7 @@ fn cause(bench: &Fixture) -> String {
 
 fn granted(bench: &Fixture) -> u64 {
     let to_1 = |s: &&super::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
-    bench.sent().iter().filter(to_1).map(|s| word(&s.1, 32)).sum()
+    bench.sent().iter().filter(to_1).map(|s| word(&s.1, 36)).sum()
 }
 
 fn eager_message(len: usize) -> Step {
@@ -290,9 +290,9 @@ impl TwoPeers {
     fn handle_credit_frames(&mut self, bench: &Fixture) {
         for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
             let peer = if *to == 1 { &mut self.idle } else { &mut self.busy };
-            match word(head, 24) {
-                GRANT => peer.credit += word(head, 32),
-                RECALL => peer.recalled.push(word(head, 32)),
+            match word(head, 28) {
+                GRANT => peer.credit += word(head, 36),
+                RECALL => peer.recalled.push(word(head, 36)),
                 other => panic!("{other}"),
             }
         }

@@ -253,7 +253,7 @@ fn rts_carries_the_device_key() {
     let (_, head, key) = sent.iter().find(|sent| sent.1[0] == RTS).unwrap();
     assert_eq!(key[..], KEY);
     assert_eq!(registrations(&bench.wire), 0);
-    bench.play([Step::Frame(1, reply(FIN, 0, word(head, 24), 0), vec![])]);
+    bench.play([Step::Frame(1, reply(FIN, 0, word(head, 28), 0), vec![])]);
     assert!(send.outcome().is_some_and(Result::is_ok));
     assert_eq!(registrations(&bench.wire), 1);
     assert_eq!(lock(&bench.wire.quiescing)[..], [], "the peer has sent FIN");

@@ -85,7 +85,7 @@ impl Fixture {
         self.sent()
             .iter()
             .filter(|sent| ours(sent))
-            .map(|(_, head, _)| (word(head, 24), word(head, 32)))
+            .map(|(_, head, _)| (word(head, 28), word(head, 36)))
             .collect()
     }
 
@@ -113,7 +113,7 @@ impl Fixture {
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::slice(data), None) };
         let (channel, mut source) = (&self.world, source.unwrap());
-        self.engine.send_from(channel, to, 1, &mut source, Mode::Standard, coalesce).unwrap()
+        self.engine.send_from(channel, to, 1.into(), &mut source, Mode::Standard, coalesce).unwrap()
     }
 
     /// Posts a receive of `count` items into `bytes` bytes of memory, with 64 guard bytes on either side.

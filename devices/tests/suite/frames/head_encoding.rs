@@ -2,11 +2,12 @@
 
 pub(crate) const BYTES: mpj_datatypes::Primitive = mpj_datatypes::Primitive::Byte;
 
-/// Returns a long head. The words are at the offsets 8, 16, 24 (`op`) and 32 (`extra`).
+/// Returns a long head without immediate data. The words are at the offsets 12, 20, 28 (`op`) and 36 (`extra`).
 pub(crate) fn head(kind: u8, code: u8, channel: u16, tag: i32, words: [u64; 4]) -> Vec<u8> {
     let mut head = vec![kind, code];
     head.extend(channel.to_le_bytes());
     head.extend(tag.to_le_bytes());
+    head.extend([0; 4]);
     words.iter().for_each(|word| head.extend(word.to_le_bytes()));
     head
 }

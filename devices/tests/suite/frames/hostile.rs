@@ -127,7 +127,10 @@ fn absurd_rendezvous_length_fails_only_its_receive() {
         let posted = bench.post_bytes(ANY_SOURCE, 100);
         bench.play([frame(bind(0, WORLD, 1), 0), frame(rts(0, 9, u64::MAX), 8)]);
         let (outcome, memory) = posted.finish().unwrap();
-        assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: usize::MAX, room: 100 }));
+        assert_eq!(
+            outcome,
+            Err(Fault::Truncated { source: 1, tag: 1, immediate: 0, sent: usize::MAX, room: 100 })
+        );
         assert_eq!(memory, [0xaa; 100]);
         bench.play([frame(rts(0, 9, u64::MAX), 8), frame(rts(0, 10, 60), 8)]);
         let any = Pattern { source: ANY_SOURCE, tag: 1 };

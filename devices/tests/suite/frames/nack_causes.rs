@@ -43,7 +43,7 @@ fn pending(started: Result<Started, Fault>) -> Completion {
 }
 
 fn last_op(bench: &Fixture) -> u64 {
-    bench.sent().iter().filter(|sent| sent.1[0] != BIND).map(|sent| word(&sent.1, 24)).next_back().unwrap()
+    bench.sent().iter().filter(|sent| sent.1[0] != BIND).map(|sent| word(&sent.1, 28)).next_back().unwrap()
 }
 
 #[test]

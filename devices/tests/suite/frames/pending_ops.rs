@@ -35,7 +35,7 @@ pub(crate) fn scene_with(gets: Gets) -> PendingOps {
         bench.send(1, vec![2; 20_000], Mode::Standard).unwrap(),
     ];
     let sent = bench.sent();
-    let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
+    let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 28)).unwrap();
     let (sync, send) = (number(EAGER_SYNC), number(RTS));
     let rendezvous = bench.post_bytes(1, 1000);
     bench.play([frame(rts(0, 77, 900), 0)]);

@@ -43,7 +43,7 @@ fn send_rts(bench: &Fixture, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec
     let Started::Pending(completion) = started else { panic!("a rendezvous message") };
     let sent = bench.sent();
     let (_, head, key) = sent.iter().find(|sent| sent.1[0] == RTS).unwrap();
-    (completion, word(head, 24), key.clone())
+    (completion, word(head, 28), key.clone())
 }
 
 #[test]

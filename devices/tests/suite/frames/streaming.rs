@@ -126,7 +126,7 @@ fn truncated_message_is_dropped_and_the_next_is_received() {
     let (posted, next) = (bench.post_bytes(1, 99), bench.post_bytes(1, 100));
     bench.play(streamed(1, eager_sync(0, 44), &data(100)));
     let (outcome, memory) = posted.finish().unwrap();
-    assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: 100, room: 99 }));
+    assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, immediate: 0, sent: 100, room: 99 }));
     assert_eq!(memory, [0xaa; 99]);
     assert_eq!(bench.take_ops(1, FIN), [(44, 0)]);
     bench.play(streamed(1, eager(0), &data(100)));

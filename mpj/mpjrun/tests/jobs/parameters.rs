@@ -40,16 +40,9 @@ pub(crate) fn algorithms(world: &World) -> Result<(), Error> {
 
 fn forced_algorithm_is_used() {
     for (set, messages) in [
-        ("-x MPJ_LINEAR_MAX_RANKS=0", 2),
-        (
-            "-x MPJ_ALLREDUCE_ALGORITHM=ring -x MPJ_ALLGATHER_ALGORITHM=ring -x MPJ_ALLTOALL_ALGORITHM=pairwise",
-            6,
-        ),
-        ("-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLGATHER_LINEAR_MAX=0 -x MPJ_ALLTOALL_LINEAR_MAX=0", 6),
-        (
-            "-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLREDUCE_ALGORITHM=recursive_doubling -x MPJ_ALLGATHER_ALGORITHM=linear -x MPJ_ALLTOALL_ALGORITHM=linear",
-            2,
-        ),
+        ("-x MPJ_COLL_ALLREDUCE=recursive_doubling", 2),
+        ("-x MPJ_COLL_ALLREDUCE=ring -x MPJ_COLL_ALLGATHER=ring -x MPJ_COLL_ALLTOALL=pairwise", 6),
+        ("-x MPJ_COLL_ALLREDUCE=linear:ranks=5-,ring:bytes=1-,linear", 6),
     ] {
         let ended = run(&format!("-n 4 {set}"), "algorithms");
         assert_eq!(
@@ -58,7 +51,7 @@ fn forced_algorithm_is_used() {
             "{set}"
         );
     }
-    for set in ["", "-x MPJ_LINEAR_MAX_RANKS=0 -x MPJ_ALLREDUCE_ALGORITHM=linear"] {
+    for set in ["", "-x MPJ_COLL_ALLREDUCE=linear"] {
         let mut ended = run(&format!("-n 4 {set}"), "algorithms");
         ended.out.sort_unstable();
         let took = [1, 1, 1, 3].map(|messages| format!("allreduce sent {messages}"));
@@ -68,11 +61,10 @@ fn forced_algorithm_is_used() {
 
 fn different_algorithms_on_ranks_are_an_error() {
     for (call, set) in [
-        ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=ring"),
-        ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=recursive_doubling"),
-        ("allreduce", "MPJ_LINEAR_MAX_BYTES=0"),
-        ("allgather", "MPJ_ALLGATHER_ALGORITHM=ring"),
-        ("alltoall", "MPJ_ALLTOALL_ALGORITHM=pairwise"),
+        ("allreduce", "MPJ_COLL_ALLREDUCE=ring"),
+        ("allreduce", "MPJ_COLL_ALLREDUCE=recursive_doubling"),
+        ("allgather", "MPJ_COLL_ALLGATHER=ring"),
+        ("alltoall", "MPJ_COLL_ALLTOALL=pairwise"),
     ] {
         let script = format!("[ $MPJ_RANK = 1 ] && export {set}; exec $RANKS rank algorithms");
         let ended = run_sh("-n 3", &script);
@@ -83,10 +75,10 @@ fn different_algorithms_on_ranks_are_an_error() {
 
 fn parameters_in_the_environment_reach_the_ranks() {
     let mut command = mpjrun("-n 2");
-    command.args(["sh", "-c", "echo $MPJ_NIO_LISTEN_ADDRESS $MPJ_ALLREDUCE_ALGORITHM $MPJ_SPIN_US"]);
+    command.args(["sh", "-c", "echo $MPJ_NIO_LISTEN_ADDRESS $MPJ_COLL_ALLREDUCE $MPJ_SPIN_US"]);
     command.envs([
         ("MPJ_NIO_LISTEN_ADDRESS", "127.0.0.2"),
-        ("MPJ_ALLREDUCE_ALGORITHM", "ring"),
+        ("MPJ_COLL_ALLREDUCE", "ring"),
         ("MPJ_SPIN_US", "3"),
     ]);
     let ended = watch(&mut command).0.end();
@@ -158,7 +150,7 @@ fn parameters_are_listed_once_and_in_groups() {
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
         ("shmdev", "MPJ_SHM_EAGER_LIMIT=65536 ", "]"),
         ("niodev", "MPJ_NIO_LISTEN_ADDRESS=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
-        ("collectives", "MPJ_ALLREDUCE_ALGORITHM=auto ", "[one of auto, linear, recursive_doubling, ring]"),
+        ("collectives", "MPJ_COLL_BCAST=linear:ranks=3-8:bytes=0-32K,binomial ", "[linear, binomial]"),
     ] {
         let lines = parts.iter().find(|(name, _)| *name == part).map(|(_, lines)| *lines).unwrap_or_default();
         let line = lines.iter().find(|line| line.trim_start().starts_with(start));

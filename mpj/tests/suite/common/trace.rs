@@ -163,7 +163,7 @@ pub(crate) fn exchange(world: &mpj::World) -> mpj::Result<()> {
     half.barrier()?;
     let mut sums = [0u64; 1000];
     world.allreduce(&[me as u64; 1000], &mut sums, mpj::Op::Sum)?;
-    let started = world.iallreduce([1u64; 10], [0u64; 10], mpj::Op::Sum)?;
+    let started = world.start(mpj::coll::allreduce([1u64; 10], [0u64; 10], mpj::Op::Sum))?;
     assert_eq!(started.wait()?.0.1, [size as u64; 10]);
     world.barrier()
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use mpj::coll::{self, Algorithm, Operation, Rules};
 use mpj::{Error, Intracomm, Op, World};
 
 use super::Failure;
@@ -80,23 +81,80 @@ impl Call {
     }
 }
 
-pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) -> Result<(), Failure> {
+/// A series of measurements: one call, by the algorithms that the rules of its communicator select.
+#[derive(Debug)]
+struct Series {
+    call: Call,
+    name: String,
+    comm: Intracomm,
+    /// The only algorithm that the rules select.
+    algorithm: Option<&'static Algorithm>,
+}
+
+impl Series {
+    /// Returns whether the algorithm can be used for `n` elements.
+    fn fits(&self, n: usize) -> bool {
+        let call = coll::Arguments { count: n, ..coll::Arguments::new(0, self.comm.size() as u32) };
+        self.algorithm.is_none_or(|algorithm| algorithm.fits(&call))
+    }
+}
+
+/// Returns the series of all calls, or those of every algorithm of every call.
+fn series(world: &World, all_algorithms: bool) -> Result<Vec<Series>, Failure> {
+    let mut all = Vec::new();
+    for (call, name) in CALLS {
+        let operation = Operation::ALL.iter().find(|operation| operation.name() == name);
+        let algorithms = operation
+            .filter(|_| all_algorithms)
+            .into_iter()
+            .flat_map(|operation| coll::algorithms_of(*operation));
+        for algorithm in algorithms {
+            let mut rules = Rules::default();
+            rules.set(algorithm.operation, algorithm.name)?;
+            let comm = world.dup_with_rules(rules)?;
+            let name = format!("{name}:{}", algorithm.name);
+            all.push(Series { call, name, comm, algorithm: Some(algorithm) });
+        }
+        if !all_algorithms {
+            let comm = Intracomm::clone(world);
+            all.push(Series { call, name: name.to_owned(), comm, algorithm: None });
+        }
+    }
+    Ok(all)
+}
+
+pub(crate) fn run(
+    world: &World,
+    ms: f64,
+    max_bytes: usize,
+    all_algorithms: bool,
+    svg: Option<&Path>,
+) -> Result<(), Failure> {
     let ranks = world.size();
     let sizes = sizes(max_bytes);
-    let rows = 1 + (CALLS.len() - 1) * sizes.len();
+    let all_series = series(world, all_algorithms)?;
+    let rows = |series: &Series| match series.call {
+        Call::Barrier => 1,
+        _ => sizes.iter().filter(|bytes| series.fits(**bytes / size_of::<f64>())).count(),
+    };
+    let rows = all_series.iter().map(rows).sum();
     let report = Report::begin(world, rows)?;
     let elements = (sizes.last().unwrap_or(&0) * ranks + PAGE) / size_of::<f64>();
     let (mut send, mut recv) = (Pages::filled(elements, 1.0)?, Pages::filled(elements, 0.0)?);
 
     let mut counts = vec![0; ranks];
     let (mut curves, mut barrier) = (Vec::new(), 0.0);
-    for (call, name) in CALLS {
+    for series in all_series {
+        let Series { call, ref name, ref comm, .. } = series;
         let barrier_bytes = (call == Call::Barrier).then_some(0);
         let sizes: Vec<usize> = barrier_bytes.map_or_else(|| sizes.clone(), |bytes| vec![bytes]);
         let mut points = Vec::new();
         for bytes in sizes {
             let n = bytes / size_of::<f64>();
-            let mut once = || call.once(world, (&mut send, &mut recv), &mut counts, n);
+            if !series.fits(n) {
+                continue;
+            }
+            let mut once = || call.once(comm, (&mut send, &mut recv), &mut counts, n);
             once()?;
             world.barrier()?;
             let start = now_ns();
@@ -137,7 +195,7 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) 
         }
         match points[..] {
             [only] if call == Call::Barrier => barrier = only.y,
-            _ => curves.push(Curve { label: name.to_owned(), style: CurveStyle::of(curves.len()), points }),
+            _ => curves.push(Curve { label: name.clone(), style: CurveStyle::of(curves.len()), points }),
         }
     }
     report.finish(world, svg, || page(curves, ranks, barrier))

@@ -6,24 +6,21 @@
 //! * An access that conflicts with a pending operation is an error, and so is a message of unexpected length.
 //! * In one round a rank sends at most one message and receives at most one, in the order of its steps.
 
-mod tests;
-
 use std::collections::{HashMap, VecDeque};
 
-use super::step::{Span, Step};
-use crate::op::OperandOrder;
+use mpj_collectives::{OperandOrder, Span, Step};
 
 /// The contents of an item: item `item` of the `len` ranks `first`, `first + 1`, … (modulo the size), combined in this
 /// order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Term {
-    pub(super) item: usize,
-    pub(super) first: u32,
-    pub(super) len: u32,
+pub(crate) struct Term {
+    pub(crate) item: usize,
+    pub(crate) first: u32,
+    pub(crate) len: u32,
 }
 
 impl Term {
-    pub(super) fn own(item: usize, rank: u32) -> Self {
+    pub(crate) fn own(item: usize, rank: u32) -> Self {
         Term { item, first: rank, len: 1 }
     }
 
@@ -47,7 +44,7 @@ struct Item {
 }
 
 /// The buffers of a rank by index: first the user's, then the temporary ones.
-pub(super) type Buffers = Vec<Vec<Option<Term>>>;
+pub(crate) type Buffers = Vec<Vec<Option<Term>>>;
 
 #[derive(Debug)]
 struct Rank {
@@ -75,11 +72,11 @@ struct Side {
 }
 
 #[derive(Debug)]
-pub(super) struct Report {
-    pub(super) bufs: Vec<Buffers>,
-    pub(super) rounds: u32,
+pub(crate) struct Report {
+    pub(crate) bufs: Vec<Buffers>,
+    pub(crate) rounds: u32,
     /// The maximum number of items that one rank has sent.
-    pub(super) max_sent: usize,
+    pub(crate) max_sent: usize,
 }
 
 #[derive(Debug)]
@@ -92,7 +89,7 @@ struct Machine {
 }
 
 /// Runs the steps of all ranks on the given initial buffers. Fails at an invalid step or an unmatched message.
-pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
+pub(crate) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
     size: u32,
     steps: impl Fn(u32) -> Vec<Step>,
     bufs: impl Fn(u32) -> A,

@@ -1,0 +1,101 @@
+//! The arguments of a collective call on one rank.
+
+use std::fmt;
+
+use crate::step::{BufIndex, Span};
+
+/// A function from a rank to the span of its block.
+pub type Blocks<'a> = &'a dyn Fn(u32) -> Span;
+
+/// The arguments of a collective call on one rank. An algorithm uses those that its operation has.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The calling rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub size: u32,
+    /// The root.
+    pub root: u32,
+    /// The items that this rank contributes. `None` if they are already at their place in the receive buffer (gather,
+    /// allgather).
+    pub own: Option<Span>,
+    /// The place for this rank's items in a scatter; `None` if they stay in the root's send buffer.
+    pub into: Option<Span>,
+    /// The number of items of the vector, or of this rank's block of the result (reduce-scatter).
+    pub count: usize,
+    /// Whether operands may be exchanged.
+    pub commutative: bool,
+    /// Whether a linear reduction receives the items of each rank into a buffer of its own, all at once, instead of one
+    /// rank after the other into one buffer.
+    pub separate_bufs: bool,
+    /// The blocks that this rank sends: all of them at the root of a scatter, one for each rank otherwise.
+    pub send: Blocks<'a>,
+    /// The places for the blocks that this rank receives.
+    pub recv: Blocks<'a>,
+}
+
+impl Arguments<'_> {
+    /// Returns a call without items: a barrier.
+    #[inline]
+    pub fn new(rank: u32, size: u32) -> Self {
+        Arguments {
+            rank,
+            size,
+            root: 0,
+            own: None,
+            into: None,
+            count: 0,
+            commutative: true,
+            separate_bufs: false,
+            send: &|_| Span::NONE,
+            recv: &|_| Span::NONE,
+        }
+    }
+
+    /// Returns the first `count` items of the receive buffer.
+    #[inline]
+    pub(crate) fn result(&self) -> Span {
+        Span::new(BufIndex::RECV, 0, self.count)
+    }
+
+    /// Returns the items that this rank contributes to a reduction.
+    #[inline]
+    pub(crate) fn operand(&self) -> Span {
+        self.own.unwrap_or(self.result())
+    }
+
+    /// Returns the rank that is `distance` after this one, in a ring of all ranks.
+    #[inline]
+    pub(crate) fn after(&self, distance: u32) -> u32 {
+        (self.rank + distance) % self.size
+    }
+
+    /// Returns the rank that is `distance` before this one, in a ring of all ranks; `distance` is at most the size.
+    #[inline]
+    pub(crate) fn before(&self, distance: u32) -> u32 {
+        (self.rank + self.size - distance) % self.size
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Arguments { rank, size, root, own, into, count, commutative, .. } = self;
+        f.debug_struct("Arguments")
+            .field("rank", rank)
+            .field("size", size)
+            .field("root", root)
+            .field("own", own)
+            .field("into", into)
+            .field("count", count)
+            .field("commutative", commutative)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Divides `count` items into `size` blocks, the first of which can be one item longer. Returns the start and length of
+/// block `r`.
+pub fn block_range(r: u32, size: u32, count: usize) -> (usize, usize) {
+    let (r, size) = (r as usize, size as usize);
+    let (each, more) = (count / size, count % size);
+    (r * each + r.min(more), each + usize::from(r < more))
+}

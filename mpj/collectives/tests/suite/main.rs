@@ -1,0 +1,6 @@
+//! Tests of the rules, and simulations of every algorithm.
+
+mod algorithms;
+mod invalid_schedules;
+mod rules;
+mod simulator;

@@ -1,0 +1,285 @@
+//! Collective calls as values, and the algorithms of collectives.
+//!
+//! A [`OwnedCollective`] owns its buffers. [`Intracomm::start`](crate::Intracomm::start) starts it, and
+//! [`Intracomm::prepare`](crate::Intracomm::prepare) makes it persistent. The blocking methods of
+//! [`Intracomm`](crate::Intracomm), which borrow their buffers, have the same names and arguments.
+//!
+//! ```
+//! use mpj::{Op, coll};
+//!
+//! # mpj::threads(3, |world| {
+//! // Non-blocking: two calls at once.
+//! let sum = world.start(coll::allreduce([world.rank()], [0usize], Op::Sum))?;
+//! let max = world.start(coll::allreduce([world.rank()], [0usize], Op::Max))?;
+//! let ((_, max), _status) = max.wait()?;
+//! let ((_, sum), _status) = sum.wait()?;
+//! assert_eq!((sum, max), ([3], [2]));
+//!
+//! // Persistent: prepared once, started often.
+//! let mut news = world.prepare(coll::bcast([0u32; 2], 1))?;
+//! for day in 0..3 {
+//!     if world.rank() == 1 {
+//!         *news.buffers_mut() = [day, 7 * day];
+//!     }
+//!     assert_eq!(*news.start()?.wait()?, [day, 7 * day]);
+//! }
+//! # Ok::<(), mpj::Error>(()) }).unwrap();
+//! ```
+//!
+//! # Algorithms
+//! [`Rules`] select the [`Algorithm`] of a call. The parameters `MPJ_COLL_<OPERATION>` set those of the world, and
+//! [`dup_with_rules`](crate::Intracomm::dup_with_rules) those of another communicator.
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use mpj_collectives::{Algorithm, Arguments, Misfit, Operation, Requirement, Rules, algorithms_of};
+
+use crate::address::number;
+use crate::op::Op;
+use crate::raw::{self, BlockLayout, Buf};
+use crate::request::{BufsFn, OwnedCell};
+use crate::types::{RecvBuf, SendBuf};
+
+/// A collective call that owns its buffers `B`. See the [module](self).
+#[must_use = "start or prepare it"]
+pub struct OwnedCollective<B> {
+    cell: Arc<OwnedCell<B>>,
+    bufs: BufsFn<B>,
+    call: Call,
+}
+
+/// The operation and its arguments other than buffers.
+#[derive(Debug)]
+enum Call {
+    Barrier,
+    Bcast { root: i32 },
+    Reduce { op: Op, root: i32 },
+    Allreduce { op: Op },
+    ReduceScatter { counts: Vec<usize>, op: Op },
+    Scan { op: Op },
+    Gather { layout: Layout, root: i32 },
+    Scatter { layout: Layout, root: i32 },
+    Allgather { layout: Layout },
+    Alltoall { send: Layout, recv: Layout },
+}
+
+/// An owned [`BlockLayout`].
+#[derive(Debug)]
+enum Layout {
+    EvenSplit,
+    Varying { counts: Vec<usize>, displacements: Vec<usize> },
+}
+
+impl Layout {
+    fn varying(counts: &[usize], displacements: &[usize]) -> Self {
+        Layout::Varying { counts: counts.to_vec(), displacements: displacements.to_vec() }
+    }
+
+    fn as_raw(&self) -> BlockLayout<'_> {
+        match self {
+            Layout::EvenSplit => BlockLayout::EvenSplit,
+            Layout::Varying { counts, displacements } => BlockLayout::Varying { counts, displacements },
+        }
+    }
+}
+
+impl Call {
+    fn as_raw<'a>(&'a self, send: &'a Buf, recv: &'a Buf) -> raw::Collective<'a> {
+        match self {
+            Call::Barrier => raw::Collective::Barrier,
+            Call::Bcast { root } => raw::Collective::Bcast { items: recv, root: *root },
+            Call::Reduce { op, root } => raw::Collective::Reduce { send, recv, op, root: *root },
+            Call::Allreduce { op } => raw::Collective::Allreduce { send, recv, op },
+            Call::ReduceScatter { counts, op } => raw::Collective::ReduceScatter { send, recv, counts, op },
+            Call::Scan { op } => raw::Collective::Scan { send, recv, op },
+            Call::Gather { layout, root } => {
+                raw::Collective::Gather { send, recv, layout: layout.as_raw(), root: *root }
+            }
+            Call::Scatter { layout, root } => {
+                raw::Collective::Scatter { send, layout: layout.as_raw(), recv, root: *root }
+            }
+            Call::Allgather { layout } => raw::Collective::Allgather { send, recv, layout: layout.as_raw() },
+            Call::Alltoall { send: layout, recv: back } => {
+                raw::Collective::Alltoall { send, layout: layout.as_raw(), recv, back: back.as_raw() }
+            }
+        }
+    }
+}
+
+impl<B> OwnedCollective<B> {
+    /// Calls `f` with the untyped call, and returns its result with the buffers.
+    pub(crate) fn with_raw<T>(
+        self,
+        f: impl FnOnce(raw::Collective<'_>, raw::KeepAlive) -> crate::Result<T>,
+    ) -> crate::Result<(T, Arc<OwnedCell<B>>, BufsFn<B>)>
+    where
+        B: Send + Sync + 'static,
+    {
+        let (send, recv) = (self.bufs)(&self.cell);
+        let keep: raw::KeepAlive = self.cell.clone();
+        f(self.call.as_raw(&send, &recv), keep).map(|value| (value, self.cell, self.bufs))
+    }
+}
+
+impl<B> fmt::Debug for OwnedCollective<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedCollective").field(&self.call).finish()
+    }
+}
+
+fn two_buffers<S, R>(send: S, recv: R, call: Call) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs, call }
+}
+
+/// A barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
+pub fn barrier() -> OwnedCollective<()> {
+    OwnedCollective {
+        cell: OwnedCell::shared(()),
+        bufs: |_| (Buf::empty(), Buf::empty()),
+        call: Call::Barrier,
+    }
+}
+
+/// A broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
+pub fn bcast<B: RecvBuf + Send + 'static>(buf: B, root: usize) -> OwnedCollective<B> {
+    let bufs: BufsFn<B> = |cell| (Buf::empty(), cell.recv_buf());
+    OwnedCollective { cell: OwnedCell::shared(buf), bufs, call: Call::Bcast { root: number(root) } }
+}
+
+/// A reduction to one rank: see [`Intracomm::reduce`](crate::Intracomm::reduce).
+pub fn reduce<S, R>(send: S, recv: R, op: Op, root: usize) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Reduce { op, root: number(root) })
+}
+
+/// A reduction to all ranks: see [`Intracomm::allreduce`](crate::Intracomm::allreduce).
+pub fn allreduce<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Allreduce { op })
+}
+
+/// A reduction of which each rank gets a block: see [`Intracomm::reduce_scatter`](crate::Intracomm::reduce_scatter).
+pub fn reduce_scatter<S, R>(send: S, recv: R, counts: &[usize], op: Op) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::ReduceScatter { counts: counts.to_vec(), op })
+}
+
+/// A prefix reduction: see [`Intracomm::scan`](crate::Intracomm::scan).
+pub fn scan<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Scan { op })
+}
+
+/// A gather of equal blocks: see [`Intracomm::gather`](crate::Intracomm::gather).
+pub fn gather<S, R>(send: S, recv: R, root: usize) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Gather { layout: Layout::EvenSplit, root: number(root) })
+}
+
+/// A gather of different blocks: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
+pub fn gatherv<S, R>(
+    send: S,
+    recv: R,
+    counts: &[usize],
+    displacements: &[usize],
+    root: usize,
+) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    let layout = Layout::varying(counts, displacements);
+    two_buffers(send, recv, Call::Gather { layout, root: number(root) })
+}
+
+/// A scatter of equal blocks: see [`Intracomm::scatter`](crate::Intracomm::scatter).
+pub fn scatter<S, R>(send: S, recv: R, root: usize) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Scatter { layout: Layout::EvenSplit, root: number(root) })
+}
+
+/// A scatter of different blocks: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
+pub fn scatterv<S, R>(
+    send: S,
+    counts: &[usize],
+    displacements: &[usize],
+    recv: R,
+    root: usize,
+) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    let layout = Layout::varying(counts, displacements);
+    two_buffers(send, recv, Call::Scatter { layout, root: number(root) })
+}
+
+/// A gather to all ranks: see [`Intracomm::allgather`](crate::Intracomm::allgather).
+pub fn allgather<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Allgather { layout: Layout::EvenSplit })
+}
+
+/// A gather of different blocks to all ranks: see [`Intracomm::allgatherv`](crate::Intracomm::allgatherv).
+pub fn allgatherv<S, R>(
+    send: S,
+    recv: R,
+    counts: &[usize],
+    displacements: &[usize],
+) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Allgather { layout: Layout::varying(counts, displacements) })
+}
+
+/// An exchange of equal blocks: see [`Intracomm::alltoall`](crate::Intracomm::alltoall).
+pub fn alltoall<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Call::Alltoall { send: Layout::EvenSplit, recv: Layout::EvenSplit })
+}
+
+/// An exchange of different blocks: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
+pub fn alltoallv<S, R>(
+    send: S,
+    send_parts: (&[usize], &[usize]),
+    recv: R,
+    recv_parts: (&[usize], &[usize]),
+) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    let parts = |(counts, displacements): (&[usize], &[usize])| Layout::varying(counts, displacements);
+    two_buffers(send, recv, Call::Alltoall { send: parts(send_parts), recv: parts(recv_parts) })
+}
