@@ -17,9 +17,10 @@ use crate::{
 /// The time after which a case counts as stuck.
 const TIME_LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
-/// Returns the time limit on this machine. The virtual machine of `devices/check/rdma-vm` is slow and sets `RDMA_VM`.
+/// Returns the time limit on this machine. Scripts that run tests in an emulator set `TEST_TIME_FACTOR`.
 fn time_limit() -> Duration {
-    if std::env::var_os("RDMA_VM").is_some() { TIME_LIMIT * 6 } else { TIME_LIMIT }
+    let factor = std::env::var("TEST_TIME_FACTOR").ok().and_then(|factor| factor.parse().ok());
+    TIME_LIMIT * factor.unwrap_or(1)
 }
 
 #[derive(Debug)]
@@ -69,7 +70,7 @@ pub fn unavailable(device: &str) -> Option<String> {
 /// Runs `case` on `ranks` threads, with the devices that `choose` selects from all that this build has.
 ///
 /// # Panics
-/// If a rank panics, or if the case does not end within 60 seconds (longer under Miri, or if `RDMA_VM` is set). The
+/// If a rank panics, or if the case does not end within 60 seconds (longer under Miri, or if `TEST_TIME_FACTOR` is set). The
 /// message names the rank that panicked first and the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, cards, roster) =

@@ -39,7 +39,7 @@ pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
     let here = Location::caller();
     let (running, over) = mpsc::channel::<()>();
     let watchdog = thread::spawn(move || {
-        if over.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+        if over.recv_timeout(LIMIT * mismatch::time_factor()) == Err(RecvTimeoutError::Timeout) {
             abort_hung_test(here);
         }
     });
