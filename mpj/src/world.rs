@@ -61,7 +61,8 @@ impl World {
         let cards = Arc::new(KvsCards(Arc::clone(&boot)));
         let engine = Engine::open(site, registry, config, cards, boot.roster())?;
         boot.attach_engine(&engine);
-        let comm = Intracomm::new(raw::Comm::world(engine, Arc::new(parameters::rules(config)))?);
+        let comm =
+            Intracomm::new(raw::Comm::world(engine, boot.hosts(), Arc::new(parameters::rules(config)))?);
         let prints_stats = config.number(&STATS) != 0;
         Ok(World { comm, boot, prints_stats, _finalize: None })
     }

@@ -14,6 +14,8 @@ pub struct Arguments<'a> {
     pub rank: u32,
     /// The number of ranks.
     pub size: u32,
+    /// The number of hosts that have the ranks.
+    pub hosts: u32,
     /// The root.
     pub root: u32,
     /// The items that this rank contributes. `None` if they are already at their place in the receive buffer (gather,
@@ -35,12 +37,13 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// Returns a call without items: a barrier.
+    /// Returns the arguments of a call without items: a barrier, on one host.
     #[inline]
     pub fn new(rank: u32, size: u32) -> Self {
         Arguments {
             rank,
             size,
+            hosts: 1,
             root: 0,
             own: None,
             into: None,

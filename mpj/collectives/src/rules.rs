@@ -7,7 +7,7 @@
 //!   ------ --------------------- ------------- ------------------
 //!   name   conditions, all of which must hold  without conditions
 //! ```
-//! A range is `A-B`, `A-` or `A`; a number can end in `K`, `M` or `G` (powers of 1,024). A rule whose algorithm
+//! The conditions are `ranks`, `hosts` and `bytes`. A range is `A-B`, `A-` or `A`; a number can end in `K`, `M` or `G` (powers of 1,024). A rule whose algorithm
 //! [requires](Algorithm::requires) more than the call fulfils does not fit.
 
 use std::fmt;
@@ -41,6 +41,7 @@ pub struct Rules(Vec<(Operation, Vec<Rule>)>);
 struct Rule {
     algorithm: &'static Algorithm,
     ranks: RangeInclusive<u64>,
+    hosts: RangeInclusive<u64>,
     bytes: RangeInclusive<u64>,
 }
 
@@ -83,9 +84,12 @@ impl Rules {
         bytes: usize,
     ) -> Result<&'static Algorithm, Misfit> {
         let rules = self.0.iter().find(|(of, _)| *of == operation).map_or(&[][..], |(_, rules)| rules);
-        let (ranks, bytes) = (u64::from(call.size), bytes as u64);
+        let (ranks, hosts, bytes) = (u64::from(call.size), u64::from(call.hosts), bytes as u64);
         let fits = |rule: &&Rule| {
-            rule.ranks.contains(&ranks) && rule.bytes.contains(&bytes) && rule.algorithm.fits(call)
+            rule.ranks.contains(&ranks)
+                && rule.hosts.contains(&hosts)
+                && rule.bytes.contains(&bytes)
+                && rule.algorithm.fits(call)
         };
         match rules.iter().find(fits) {
             Some(rule) => Ok(rule.algorithm),
@@ -141,13 +145,15 @@ fn parse_rule(operation: Operation, text: &str) -> Result<Rule, String> {
             .join(", ");
         format!("has the unknown algorithm '{name}'; {operation} has {names}")
     })?;
-    let mut rule = Rule { algorithm, ranks: 0..=u64::MAX, bytes: 0..=u64::MAX };
+    let mut rule = Rule { algorithm, ranks: 0..=u64::MAX, hosts: 0..=u64::MAX, bytes: 0..=u64::MAX };
     for condition in parts {
-        let invalid = || format!("has the invalid condition '{condition}'; expected ranks=A-B or bytes=A-B");
+        let invalid =
+            || format!("has the invalid condition '{condition}'; expected ranks=A-B, hosts=A-B or bytes=A-B");
         let (what, range) = condition.split_once('=').ok_or_else(invalid)?;
         let range = parse_range(range).ok_or_else(invalid)?;
         match what {
             "ranks" => rule.ranks = range,
+            "hosts" => rule.hosts = range,
             "bytes" => rule.bytes = range,
             _ => return Err(invalid()),
         }

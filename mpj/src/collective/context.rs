@@ -25,6 +25,7 @@ pub(crate) struct CollContext {
     channel: Arc<Channel>,
     rank: u32,
     size: u32,
+    host_count: u32,
     state: CollState,
     rules: Arc<Rules>,
     /// Empty vectors, so that a call need not allocate.
@@ -35,10 +36,15 @@ pub(crate) struct CollContext {
 const MAX_KEPT_STEPS: usize = 256;
 
 impl CollContext {
-    pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, rules: Arc<Rules>) -> Self {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        channel: Arc<Channel>,
+        host_count: u32,
+        rules: Arc<Rules>,
+    ) -> Self {
         let (rank, size) = (channel.rank(), channel.group().size());
         let (state, scratch) = (CollState::new(engine.bias()), Mutex::new(engine.bias(), Default::default()));
-        CollContext { engine, channel, rank, size, state, rules, scratch }
+        CollContext { engine, channel, rank, size, host_count, state, rules, scratch }
     }
 
     #[inline]
@@ -59,6 +65,11 @@ impl CollContext {
     #[inline]
     pub(crate) fn size(&self) -> u32 {
         self.size
+    }
+
+    #[inline]
+    pub(crate) fn host_count(&self) -> u32 {
+        self.host_count
     }
 
     #[inline]

@@ -39,7 +39,7 @@ impl Parameter for AlgorithmRules {
     }
 
     fn help(&self) -> &'static str {
-        "the first algorithm that fits, ALGORITHM[:ranks=A-B][:bytes=A-B],...; same on all ranks"
+        "the first algorithm that fits, ALGORITHM[:ranks=A-B][:hosts=A-B][:bytes=A-B],...; same on all ranks"
     }
 
     fn parse(&self, text: &str) -> Result<Value, String> {

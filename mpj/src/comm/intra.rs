@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mpj_collectives::Rules;
-use mpj_devices::DataPath;
+use mpj_devices::{DataPath, HostId};
 
 use crate::error::Result;
 use crate::raw;
@@ -68,6 +68,26 @@ impl Intracomm {
     #[inline]
     pub fn size(&self) -> usize {
         self.raw.size() as usize
+    }
+
+    /// Returns the number of the host of a rank, or `None` if there is no such rank. Hosts are numbered from 0 in the
+    /// order of their first ranks in the world.
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// // One communicator for the ranks of each host (MPI_Comm_split_type).
+    /// let host = world.host_of(world.rank()).expect("its own rank");
+    /// let local = world.split(Some(host as u32), 0)?.expect("every rank has a color");
+    /// assert_eq!((local.size(), world.host_count()), (4, 1));
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    pub fn host_of(&self, rank: usize) -> Option<usize> {
+        self.raw.host_of(u32::try_from(rank).ok()?).map(|HostId(host)| host as usize)
+    }
+
+    /// Returns the number of hosts on which the communicator has ranks.
+    pub fn host_count(&self) -> usize {
+        self.raw.host_count() as usize
     }
 
     /// Creates a communicator of the same ranks with its own messages (MPI_Comm_dup). Collective.

@@ -1,10 +1,13 @@
 //! A communicator: two channels and a group, and the creation of new communicators from it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use mpj_collectives::{Operation, Rules};
-use mpj_devices::{Calls, Channel, DataPath, Engine, Fault, Group, PeerId, WORLD as WORLD_NAME};
+use mpj_devices::{
+    Calls, Channel, DataPath, Engine, Fault, Group, HostId, Hosts, PeerId, WORLD as WORLD_NAME,
+};
 
 use crate::address::PROC_NULL_NUMBER;
 use crate::collective::blocking::{self, BlockingCall};
@@ -32,8 +35,16 @@ struct CommInner {
     rank: u32,
     freed: AtomicBool,
     family: Family,
+    common: Arc<Common>,
+}
+
+/// The data that all communicators of a rank share.
+#[derive(Debug)]
+struct Common {
+    /// The hosts of the world's ranks.
+    hosts: Hosts,
     /// The number of context ids that this rank has allocated.
-    id_count: Arc<AtomicU64>,
+    id_count: AtomicU64,
 }
 
 /// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
@@ -69,10 +80,11 @@ impl Drop for CommInner {
 const WORLD: u64 = 1;
 
 impl Comm {
-    pub(crate) fn world(engine: Arc<Engine>, rules: Arc<Rules>) -> Result<Self> {
+    pub(crate) fn world(engine: Arc<Engine>, hosts: Hosts, rules: Arc<Rules>) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
-        let (group, id_count) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
-        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, id_count, rules)
+        let group = Group::Range { first: 0, len };
+        let common = Arc::new(Common { hosts, id_count: AtomicU64::new(0) });
+        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, common, rules)
     }
 
     fn create(
@@ -81,7 +93,7 @@ impl Comm {
         name: String,
         group: Group,
         rank: u32,
-        id_count: Arc<AtomicU64>,
+        common: Arc<Common>,
         rules: Arc<Rules>,
     ) -> Result<Self> {
         let join = |context| {
@@ -89,12 +101,14 @@ impl Comm {
         };
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.free(&p2p))?;
-        let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, rules));
+        let hosts: BTreeSet<HostId> =
+            (0..group.size()).filter_map(|rank| common.hosts.host_of(group.peer(rank)?.0)).collect();
+        let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, hosts.len() as u32, rules));
         let (freed, family) = (AtomicBool::new(false), Family::new(name));
         engine.describe(&p2p, Arc::clone(&family.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&family.name), Some(calls));
-        let inner = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, id_count });
+        let inner = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, common });
         Ok(Comm { inner, path: None })
     }
 
@@ -125,6 +139,16 @@ impl Comm {
     /// Returns the members, in order of rank.
     pub fn group(&self) -> &Group {
         &self.inner.group
+    }
+
+    /// Returns the host of a rank of the communicator; `None` if there is no such rank.
+    pub fn host_of(&self, rank: u32) -> Option<HostId> {
+        self.inner.common.hosts.host_of(self.inner.group.peer(rank)?.0)
+    }
+
+    /// Returns the number of hosts on which the communicator has ranks.
+    pub fn host_count(&self) -> u32 {
+        self.collectives().host_count()
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -205,7 +229,7 @@ impl Comm {
 
     /// Returns a context id that no other rank creates, and that this rank repeats only after 2^30 ids.
     fn new_context_id(&self) -> u64 {
-        let count = self.inner.id_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let count = self.inner.common.id_count.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
     }
 
@@ -228,8 +252,8 @@ impl Comm {
             self.check_channel_limit("dup")?;
             let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
             blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
-            let (engine, id_count) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.id_count));
-            Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), id_count, rules)
+            let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
+            Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), common, rules)
                 .map(|comm| Comm { path: self.path, ..comm })
         })
     }
@@ -272,7 +296,7 @@ impl Comm {
             let id = members.first().map_or(0, |leader| leader.2);
             let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
             let peers = members.iter().filter_map(|m| self.inner.group.peer(m.1)).map(|PeerId(peer)| peer);
-            let (engine, id_count) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.id_count));
+            let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
             let name = format!("{name} color {}", word as u32);
             Comm::create(
                 engine,
@@ -280,7 +304,7 @@ impl Comm {
                 name,
                 peers.collect(),
                 position as u32,
-                id_count,
+                common,
                 Arc::clone(self.collectives().rules()),
             )
             .map(|comm| Some(Comm { path: self.path, ..comm }))

@@ -44,7 +44,7 @@ impl Comm {
     /// Returns the arguments of a call without items.
     #[inline]
     fn arguments(&self) -> Arguments<'static> {
-        Arguments::new(self.rank(), self.size())
+        Arguments { hosts: self.host_count(), ..Arguments::new(self.rank(), self.size()) }
     }
 
     /// Returns the arguments of a reduction of items like those of `items`.

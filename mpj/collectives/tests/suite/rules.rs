@@ -87,6 +87,10 @@ fn rules_can_be_replaced() {
     let name = |size, bytes| selected(&rules, Operation::Bcast, &Arguments::new(0, size), bytes);
     assert_eq!((name(4, 1024), name(4, 2048), name(5, 1024)), ("binomial", "binomial", "linear"));
     assert_eq!((name(4, 1023), name(4, 2049), name(3, 1024)), ("none", "none", "none"));
+    rules.set(Operation::Bcast, "linear:hosts=1,binomial:hosts=2-").unwrap();
+    let on_hosts = |hosts| Arguments { hosts, ..Arguments::new(0, 4) };
+    let names = [1, 2].map(|hosts| selected(&rules, Operation::Bcast, &on_hosts(hosts), 8));
+    assert_eq!(names, ["linear", "binomial"]);
     assert_eq!(selected(&rules, Operation::Reduce, &Arguments::new(0, 4), 1024), "linear", "is unchanged");
 }
 
@@ -112,12 +116,12 @@ fn invalid_rules_are_refused_with_the_reason() {
         ("", "has the unknown algorithm ''; allreduce has linear, recursive_doubling, ring"),
         ("rings", "has the unknown algorithm 'rings'; allreduce has linear, recursive_doubling, ring"),
         ("ring,", "has the unknown algorithm ''"),
-        ("ring:bytes", "has the invalid condition 'bytes'; expected ranks=A-B or bytes=A-B"),
+        ("ring:bytes", "has the invalid condition 'bytes'; expected ranks=A-B, hosts=A-B or bytes=A-B"),
         ("ring:bytes=", "has the invalid condition 'bytes='"),
         ("ring:bytes=4-3", "has the invalid condition 'bytes=4-3'"),
         ("ring:bytes=1-2-3", "has the invalid condition 'bytes=1-2-3'"),
         ("ring:bytes=99999999999G-", "has the invalid condition 'bytes=99999999999G-'"),
-        ("ring:hosts=1", "has the invalid condition 'hosts=1'"),
+        ("ring:cores=1", "has the invalid condition 'cores=1'"),
         ("ring:ranks=é", "has the invalid condition 'ranks=é'"),
     ] {
         let error = rules.set(Operation::Allreduce, text).unwrap_err();

@@ -43,6 +43,7 @@ fn forced_algorithm_is_used() {
         ("-x MPJ_COLL_ALLREDUCE=recursive_doubling", 2),
         ("-x MPJ_COLL_ALLREDUCE=ring -x MPJ_COLL_ALLGATHER=ring -x MPJ_COLL_ALLTOALL=pairwise", 6),
         ("-x MPJ_COLL_ALLREDUCE=linear:ranks=5-,ring:bytes=1-,linear", 6),
+        ("-x MPJ_SIMULATED_HOSTS=a:1,b:3 -x MPJ_COLL_ALLREDUCE=linear:hosts=1,ring:hosts=2", 6),
     ] {
         let ended = run(&format!("-n 4 {set}"), "algorithms");
         assert_eq!(
