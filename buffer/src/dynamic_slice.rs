@@ -68,8 +68,9 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic), in place.
     ///
     /// # Errors
-    /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (they
-    /// begin at a multiple of 8 in the message), not contiguous, or in the other byte order.
+    /// As [`read_dynamic`](Self::read_dynamic), and if the elements are split over blocks, are in the other byte order,
+    /// or are not aligned in memory. In the message they begin at a multiple of 8, so the alignment depends on the
+    /// address of the message.
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(SectionTag::slices::<T>())?;
         let kind = T::KIND;
@@ -84,7 +85,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         Ok(view)
     }
 
-    /// Reads the next slice. `take` gets its bytes, and whether the elements must be swapped.
+    /// Reads the next slice. `take` gets its bytes, and whether the bytes of each element must be swapped.
     fn slice<T: Element, V>(
         &mut self,
         take: impl FnOnce(&[u8], bool) -> Result<V, ReadError>,

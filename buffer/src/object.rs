@@ -30,7 +30,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ) -> Result<(), WriteError> {
         const { assert!(C::ID != 0, "a codec must not have the id 0") };
         let tag = SectionTag::objects(C::ID, C::schema::<T>());
-        // The value is written before its section is opened, so that a failed value leaves no empty section.
+        // Check first that a new section header fits. Open the section only after the value is encoded, so that a value
+        // that cannot be encoded leaves no empty section.
         if !self.is_open(tag) {
             self.section_padding(0)?;
         }
@@ -51,8 +52,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Ok(())
     }
 
-    /// Opens a new section of objects encoded by [`Postcard`] without a schema, even if the open one has such objects.
-    /// The reader must call its own `object_section` at the same position.
+    /// Opens a new section of objects encoded by [`Postcard`], even if the open section also contains such objects. The
+    /// reader must call its own `object_section` at the same position.
     ///
     /// # Errors
     /// [`Overflow`] if the static part is too small for the header.

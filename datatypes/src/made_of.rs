@@ -1,4 +1,4 @@
-//! Whether a layout divides a slice into whole elements.
+//! The check whether a datatype consists of whole elements of another.
 
 use crate::node::Node;
 use crate::{Datatype, TypeEnvelope};
@@ -8,8 +8,10 @@ impl Datatype {
     /// Returns whether the items of this type consist of whole items of `element`, at multiples of the element's extent
     /// from the origin. In a slice of elements they then contain whole elements only.
     ///
-    /// The answer depends on how the type was built: from `element`, or from a type that was built in the same way. A
-    /// type with the same bytes that was built differently is rejected. An empty type is accepted.
+    /// The answer depends on how the type was built: from `element` itself, or from an equal type, which is recognised
+    /// only if primitives, [`contiguous`](Self::contiguous), [`structure`](Self::structure) and
+    /// [`resized`](Self::resized) built it. All other types with the same bytes are rejected. An empty type is
+    /// accepted.
     ///
     /// ```
     /// use mpj_datatypes::Datatype;
@@ -53,7 +55,8 @@ impl MadeOf<'_> {
         made
     }
 
-    /// Returns whether the inner types consist of elements, and the constructor places them at elements.
+    /// Returns whether the inner types consist of elements, and the constructor places them at multiples of the
+    /// element's extent.
     fn places_elements(&mut self, constructor: &TypeEnvelope) -> bool {
         match constructor {
             TypeEnvelope::Primitive(_) | TypeEnvelope::Pair { .. } => false,
@@ -65,7 +68,7 @@ impl MadeOf<'_> {
             | TypeEnvelope::Subarray { inner, .. }
             | TypeEnvelope::Darray { inner, .. }
             | TypeEnvelope::Dup { inner }
-            // Resizing does not move items; the new extent is checked where it is used.
+            // Resizing does not move items. `is_whole` checks the new extent of the resized type itself.
             | TypeEnvelope::Resized { inner, .. } => self.is_whole(inner),
             TypeEnvelope::HVector { stride_bytes, inner, .. } => {
                 self.is_multiple(*stride_bytes) && self.is_whole(inner)

@@ -25,10 +25,10 @@ pub fn frames(bytes: &[u8]) {
         }
         // The steps keep the call order that `Sink` requires of a device.
         let steps = match (left, input.below(9)) {
-            // The completion or the quiesce of a pending device operation, or of any token.
+            // Completes or quiesces a pending device operation, or an arbitrary token.
             (_, 8) => {
                 let pending = lock(&scene.bench.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
-                let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
+                let token = if input.flag() { input.edge() } else { engine_like_token(input.below(4)) };
                 let token = if pending.is_empty() || input.flag() { token } else { input.pick(&pending) };
                 let end =
                     if input.flag() { Step::Quiesced(token) } else { Step::Completed(token, input.flag()) };
@@ -36,7 +36,7 @@ pub fn frames(bytes: &[u8]) {
             }
             (None, 0..6) => {
                 let head = any_head(&mut input, numbers);
-                vec![frame(head, body(&mut input))]
+                vec![frame(head, body_len(&mut input))]
             }
             (None, _) => {
                 let len = if input.below(8) == 7 { input.edge() as usize } else { input.below(2000) };
@@ -44,7 +44,7 @@ pub fn frames(bytes: &[u8]) {
                 vec![Step::Begin(1, any_head(&mut input, numbers), len)]
             }
             (Some(rest), 0..5) => {
-                let len = body(&mut input).min(rest);
+                let len = body_len(&mut input).min(rest);
                 left = Some(rest - len);
                 vec![Step::Bytes(1, vec![3; len])]
             }
@@ -63,15 +63,15 @@ pub fn frames(bytes: &[u8]) {
         scene.bench.play([Step::Lost(1)]);
     }
     let death = scene.bench.death();
-    // In the end, the device fails every operation and completes every quiesce.
+    // Finally the device fails every operation, and reports all memory as quiesced.
     loop {
-        let moves =
+        let completions =
             lock(&scene.bench.wire.ops).iter().map(|it| Step::Completed(it.token, false)).collect::<Vec<_>>();
         let quiescing = std::mem::take(&mut *lock(&scene.bench.wire.quiescing));
-        if moves.is_empty() && quiescing.is_empty() {
+        if completions.is_empty() && quiescing.is_empty() {
             break;
         }
-        scene.bench.play(moves.into_iter().chain(quiescing.into_iter().map(Step::Quiesced)));
+        scene.bench.play(completions.into_iter().chain(quiescing.into_iter().map(Step::Quiesced)));
     }
     assert!(death.is_none_or(|rank| rank == 1), "{death:?}");
     for posted in [scene.receive, scene.rendezvous, more, chars] {
@@ -86,7 +86,12 @@ pub fn frames(bytes: &[u8]) {
     drop(scene.bench.sent());
 }
 
-fn body(input: &mut Input<'_>) -> usize {
+/// Returns the token that the engine gives to the first operation at this index of its table.
+fn engine_like_token(index: usize) -> u64 {
+    1 << 32 | index as u64
+}
+
+fn body_len(input: &mut Input<'_>) -> usize {
     if input.flag() { input.below(1000) } else { input.pick(&[0, 8, 50, 900, 901]) }
 }
 

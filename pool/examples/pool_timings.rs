@@ -1,7 +1,8 @@
 //! Prints the time and memory of pools: `cargo run --release -p mpj-pool --example pool_timings`.
 //!
-//! A time is the mean of a call in the fastest of several batches, in nanoseconds, and includes the loop around it.
-//! Blocks have at most 512 KiB in the column "two threads", and 1 MiB in the columns "handed over".
+//! Each time is the mean per call in the fastest of several batches, in nanoseconds, and includes the loop; the last
+//! line is one run, in milliseconds. Blocks are at most 512 KiB long in the column "two threads", and at most 1 MiB in
+//! the columns "handed over".
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::hint::black_box;
@@ -43,9 +44,10 @@ fn one_block<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
 struct Mix {
     time: f64,
     hits: f64,
-    /// The peak of live and cached bytes divided by the peak of requested bytes; `regions`: the size of all regions.
-    blocks: f64,
-    regions: f64,
+    /// Peak of live and cached bytes / peak of requested bytes.
+    blocks_ratio: f64,
+    /// Bytes of all regions / peak of requested bytes.
+    regions_ratio: f64,
 }
 
 fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
@@ -78,8 +80,8 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     Ok(Mix {
         time,
         hits: (after.hits - before.hits) as f64 / (after.allocs - before.allocs) as f64,
-        blocks: before.peak_bytes as f64 / peak as f64,
-        regions: before.region_bytes as f64 / peak as f64,
+        blocks_ratio: before.peak_bytes as f64 / peak as f64,
+        regions_ratio: before.region_bytes as f64 / peak as f64,
     })
 }
 
@@ -89,7 +91,8 @@ fn two_threads<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
         let mut random = Random(seed);
         let mut live = (0..16).map(|_| pool.alloc(size)).collect::<Result<Vec<_>, _>>()?;
         fastest_mean(25, 100_000, || {
-            // The index check comes before the allocation: a panic after it would have to drop the new block.
+            // Index first: if the bounds check followed the allocation, its panic path would include code that drops
+            // the block.
             let slot = &mut live[random.below(16)];
             *slot = pool.alloc(black_box(size))?;
             Ok(())
@@ -196,7 +199,8 @@ fn main() -> Result<(), AllocError> {
         );
     }
     println!(
-        "\n256 live blocks, 64 B to 8 MiB: ns per free + alloc, hits, blocks and regions over requests at their peaks"
+        "\n256 live blocks, 64 B to 8 MiB: ns per free + alloc, share of hits, \
+         peak block bytes / peak requested bytes, region bytes / peak requested bytes"
     );
     for largest in [16 << 20, 64 << 20] {
         let growth = Growth::default().max_region(largest);
@@ -204,10 +208,11 @@ fn main() -> Result<(), AllocError> {
             ("magazine", mix(&Magazine::growing(growth, Pages::create))?),
             ("buddy", mix(&Buddy::growing(growth, Pages::create))?),
         ] {
-            let Mix { time, hits, blocks, regions } = mix;
+            let Mix { time, hits, blocks_ratio, regions_ratio } = mix;
             let (mib, hits) = (largest >> 20, hits * 100.0);
             println!(
-                "{name:>9}, regions up to {mib} MiB {time:>8.1} {hits:>7.1} % {blocks:>7.2} {regions:>7.2}"
+                "{name:>9}, regions up to {mib} MiB {time:>8.1} {hits:>7.1} % {blocks_ratio:>7.2} \
+                 {regions_ratio:>7.2}"
             );
         }
     }

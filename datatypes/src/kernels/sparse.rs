@@ -26,7 +26,7 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 
 #[inline(always)]
 pub(super) fn is_faster<D: Direction, S: BlockCopy>(tile: &Tile) -> bool {
-    let few = tile.column().unsigned_abs() < MIN_STRIDE || tile.rows * tile.columns < MIN_BLOCKS;
+    let few = tile.column_stride().unsigned_abs() < MIN_STRIDE || tile.rows * tile.columns < MIN_BLOCKS;
     !few && (S::LEN > 8 || !exceeds_l2(tile) || packs_pairs::<D, S>())
 }
 
@@ -43,7 +43,7 @@ const fn packs_pairs<D: Direction, S: BlockCopy>() -> bool {
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
+    let Tile { user, mut packed, rows, row_stride, columns, ref steps, block } = *tile;
     let paired = packs_pairs::<D, S>() && exceeds_l2(tile);
     let mut line = user;
     for _ in 0..rows {
@@ -62,7 +62,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
         // SAFETY: the rest of the row.
         unsafe { copy_row::<D, S>(at, packed, columns % 4, steps, block) };
         packed = packed.wrapping_add(columns % 4 * S::LEN);
-        line = line.wrapping_offset(row);
+        line = line.wrapping_offset(row_stride);
     }
 }
 

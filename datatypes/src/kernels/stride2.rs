@@ -20,7 +20,7 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
+    let Tile { user, mut packed, rows, row_stride, columns, ref steps, block } = *tile;
     // Selects those of the 16 words of a register that belong to a block.
     let mask = match S::LEN {
         4 => 0x5555,
@@ -58,7 +58,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
         // SAFETY: the rest of the row.
         unsafe { copy_row::<D, S>(at, packed, left, steps, block) };
         packed = packed.wrapping_add(left * S::LEN);
-        line = line.wrapping_offset(row);
+        line = line.wrapping_offset(row_stride);
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
             user: origin,
             packed,
             rows: row.count,
-            row: row.stride as isize,
+            row_stride: row.stride as isize,
             columns: column.count,
             steps: steps(column.stride as isize),
             block,
@@ -95,7 +95,8 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     unsafe { copy_part::<D>(strided, origin, args) };
 }
 
-/// Copies any part: the rest of a split block, the rest of a row, whole rows, and then smaller units again.
+/// Copies any range of packed bytes, in this order: the rest of a block, the rest of a row, whole rows, the first
+/// blocks of a row, the start of a block. Each part can be absent.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel) for the plan with this body, whose first block is at `origin`.
@@ -119,12 +120,13 @@ unsafe fn copy_part<D: Direction>(strided: &Strided, origin: *mut u8, args: Kern
     let steps = steps(column.stride as isize);
     let kernel = D::of(strided.tiles);
     while whole > 0 {
-        // The next rows, or the next blocks of this row. Not 0, by point 1 of `Kernel`.
+        // The next whole rows, or else the next blocks of this row. `columns` is not 0, because the range ends within
+        // the items (point 1 of `Kernel`), so that blocks are left in this row.
         let at_start = last > 0 && o.at[last] == 0;
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };
-        let row = if last > 0 { o.levels[last - 1].stride as isize } else { 0 };
-        let tile = Tile { user: o.cursor, packed, rows, row, columns, steps, block };
+        let row_stride = if last > 0 { o.levels[last - 1].stride as isize } else { 0 };
+        let tile = Tile { user: o.cursor, packed, rows, row_stride, columns, steps, block };
         // SAFETY: the tile is the next rows * columns blocks at the cursor, and all belong to `args`.
         unsafe { kernel(&tile) };
         let n = rows * columns;

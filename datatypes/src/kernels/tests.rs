@@ -76,7 +76,7 @@ fn tiles_of_all_instruction_sets_copy_all_blocks() {
                 user,
                 packed,
                 rows: ROWS,
-                row: row as isize,
+                row_stride: row as isize,
                 columns,
                 steps: steps(column as isize),
                 block,

@@ -15,7 +15,7 @@ pub(crate) struct Tile {
     pub(super) user: *mut u8,
     pub(super) packed: *mut u8,
     pub(super) rows: usize,
-    pub(super) row: isize,
+    pub(super) row_stride: isize,
     pub(super) columns: usize,
     /// One to four times the distance of columns in bytes. If a kernel computed them, the compiler would make a chain
     /// of additions, one per block.
@@ -25,7 +25,7 @@ pub(crate) struct Tile {
 
 impl Tile {
     #[inline(always)]
-    pub(super) fn column(&self) -> isize {
+    pub(super) fn column_stride(&self) -> isize {
         self.steps[0]
     }
 }
@@ -93,7 +93,7 @@ pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(tile: &Tile) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(tile: &Tile) {
-    if stride2::fits::<S>() && tile.column() == 2 * S::LEN as isize {
+    if stride2::fits::<S>() && tile.column_stride() == 2 * S::LEN as isize {
         // SAFETY: the caller's promise; the routine and the columns were checked above.
         return unsafe { stride2::run::<D, S>(tile) };
     }
@@ -109,7 +109,7 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(tile: &Tile) {
 /// That of [`TileKernel`].
 #[inline(always)]
 pub(super) unsafe fn copy_tile<D: Direction, S: BlockCopy>(tile: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
+    let Tile { user, mut packed, rows, row_stride, columns, steps, block } = *tile;
     let block = if S::LEN == 0 { block } else { S::LEN };
     if !S::SHORT && block > MAX_CHUNKED_BEYOND_L1 && rows * columns * block > MAX_CHUNKED {
         // SAFETY: the caller's promise.
@@ -120,7 +120,7 @@ pub(super) unsafe fn copy_tile<D: Direction, S: BlockCopy>(tile: &Tile) {
         // SAFETY: the columns of this row, by the caller's promise.
         unsafe { copy_row::<D, S>(line, packed, columns, &steps, block) };
         packed = packed.wrapping_add(columns * block);
-        line = line.wrapping_offset(row);
+        line = line.wrapping_offset(row_stride);
     }
 }
 
@@ -130,13 +130,13 @@ pub(super) unsafe fn copy_tile<D: Direction, S: BlockCopy>(tile: &Tile) {
 /// That of [`TileKernel`].
 #[cold]
 unsafe fn copy_long_blocks<D: Direction>(tile: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
+    let Tile { user, mut packed, rows, row_stride, columns, steps, block } = *tile;
     let mut line = user;
     for _ in 0..rows {
         // SAFETY: the columns of this row, by the caller's promise.
         unsafe { copy_row::<D, Any>(line, packed, columns, &steps, block) };
         packed = packed.wrapping_add(columns * block);
-        line = line.wrapping_offset(row);
+        line = line.wrapping_offset(row_stride);
     }
 }
 

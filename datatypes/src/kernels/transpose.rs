@@ -1,15 +1,16 @@
-//! Matrices that are packed by column: a few elements of each row are copied together, so that a cache line is not
-//! accessed once for each of its elements.
+//! Matrices that are packed by column. A row of the matrix is a column of the tile, contiguous in memory; a row of the
+//! tile is packed contiguously. A few blocks of each column are copied together, so that a cache line is not accessed
+//! once for each of its blocks.
 
 use super::block_copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
 use super::tile::{Tile, TileKernel};
 use crate::plan::Loop;
 
-/// Columns of the tile (rows of the matrix) that are copied together: the number of streams that a prefetcher follows.
+/// Columns that are copied together: the number of streams that a prefetcher follows.
 const MAX_COLUMNS: usize = 16;
 
-/// Returns the kernels for a tile of at least 4 × 4 blocks of a supported length, if a column is adjacent blocks and no
-/// columns overlap.
+/// Returns the kernels for a tile of at least 4 × 4 blocks of a supported length, if the blocks of each column are
+/// adjacent and no columns overlap.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
     let column_bytes = i64::try_from(block.checked_mul(rows.count)?).ok()?;
@@ -39,10 +40,10 @@ fn pair<const N: usize, const K: usize>() -> (TileKernel, TileKernel) {
 /// # Safety
 /// That of [`TileKernel`].
 unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) {
-    let Tile { user, packed, rows, row, columns, .. } = *tile;
-    let column = tile.column();
+    let Tile { user, packed, rows, row_stride, columns, .. } = *tile;
+    let column_stride = tile.column_stride();
     let place = |r: usize, c: usize| {
-        let at = (row.wrapping_mul(r as isize)).wrapping_add(column.wrapping_mul(c as isize));
+        let at = row_stride.wrapping_mul(r as isize).wrapping_add(column_stride.wrapping_mul(c as isize));
         (user.wrapping_offset(at), packed.wrapping_add((r * columns + c) * N))
     };
     for first in (0..columns).step_by(MAX_COLUMNS) {
@@ -51,12 +52,13 @@ unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) 
             let (mut from, mut to) = place(r, first);
             for _ in 0..width {
                 for k in 0..K {
-                    let at = from.wrapping_offset(row.wrapping_mul(k as isize));
+                    let at = from.wrapping_offset(row_stride.wrapping_mul(k as isize));
                     let (src, dst) = D::route(at, to.wrapping_add(k * columns * N));
-                    // SAFETY: row r + k of the tile, at one of its columns.
+                    // SAFETY: the block is in row `r + k` and an existing column, so the contract of `TileKernel`
+                    // covers it.
                     unsafe { Fixed::<N>::copy(src, dst, N) };
                 }
-                from = from.wrapping_offset(column);
+                from = from.wrapping_offset(column_stride);
                 to = to.wrapping_add(N);
             }
         }
@@ -64,7 +66,7 @@ unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) 
             for c in first..first + width {
                 let (from, to) = place(r, c);
                 let (src, dst) = D::route(from, to);
-                // SAFETY: a block of the tile.
+                // SAFETY: the block is in row `r` and column `c`, so the contract of `TileKernel` covers it.
                 unsafe { Fixed::<N>::copy(src, dst, N) };
             }
         }

@@ -143,7 +143,7 @@ macro_rules! for_each_case {
             threads::long_wait_sleeps [2, 3]
             tasks::unrelated_wait_polls_tasks [2, 3, 5]
             tasks::one_thread_polls_a_task_at_a_time [2, 3, 5]
-            tasks::wait_whose_condition_probes_polls_tasks [2, 3]
+            tasks::tasks_are_polled_while_a_wait_condition_probes [2, 3]
             random_traffic::random_traffic_matches_its_plan [2, 3, 5, 8]
         }
     };

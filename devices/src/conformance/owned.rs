@@ -36,7 +36,7 @@ impl Layout {
     /// Panics unless the layout is within a buffer of `bytes` bytes.
     fn check(&self, bytes: usize) {
         let (low, high) = self.datatype.byte_bounds(self.count).expect("a case's layout");
-        assert!(low >= 0 && high <= bytes as i64, "the layout is within its buffer");
+        assert!(low >= 0 && high <= bytes as i64, "the layout exceeds its buffer");
     }
 }
 

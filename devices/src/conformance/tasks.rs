@@ -9,13 +9,15 @@ use super::owned::Receiving;
 use crate::{Pattern, ProgressTask};
 
 /// The last value of the token. The first value is 1.
-const ROUNDS: u64 = 50;
+const LAST_VALUE: u64 = 50;
 
-/// The tags of the token, and of the message that notifies the next rank of the end of this rank's relay.
+/// The tag of the token.
 const TOKEN: i32 = 1;
-const LAST: i32 = 2;
 
-/// Relays a token around the ring of ranks. Each rank adds 1 to its value, up to [`ROUNDS`].
+/// The tag of the message by which a rank tells the next one that its relay has ended.
+const RELAY_ENDED: i32 = 2;
+
+/// Relays a token around the ring of ranks. Each rank adds 1 to its value, up to [`LAST_VALUE`].
 #[derive(Debug)]
 struct Relay {
     member: Member,
@@ -33,15 +35,16 @@ impl Relay {
         relay
     }
 
-    /// Sends the token to the next rank if it has arrived. Returns whether this rank has received it for the last time.
+    /// Relays each token that has arrived, unless its value is the last. Returns whether this rank will receive no
+    /// further token.
     fn relay_token(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
         let m = &self.member;
         while receiving.as_ref().is_some_and(Receiving::has_ended) {
             let Some((_, token)) = receiving.take().map(|one| m.received(one)) else { break };
-            if token[0] < ROUNDS {
+            if token[0] < LAST_VALUE {
                 m.send(m.next(), TOKEN, &[token[0] + 1]);
             }
-            if token[0] + u64::from(m.size) > ROUNDS {
+            if token[0] + u64::from(m.size) > LAST_VALUE {
                 return true;
             }
             *receiving = Some(m.irecv(m.previous() as i32, TOKEN, 1));
@@ -52,7 +55,7 @@ impl Relay {
 
 impl ProgressTask for Relay {
     fn poll(&self) -> bool {
-        assert!(!self.is_polled.swap(true, Ordering::SeqCst), "one thread polls at a time");
+        assert!(!self.is_polled.swap(true, Ordering::SeqCst), "two threads poll the task at once");
         assert!(!self.has_ended.load(Ordering::SeqCst), "the task has ended");
         let has_ended = self.relay_token(&mut self.receiving.lock().unwrap());
         self.has_ended.store(has_ended, Ordering::SeqCst);
@@ -64,12 +67,13 @@ impl ProgressTask for Relay {
 /// Waits until the relay of this rank has ended, and then notifies the next rank unless that is rank 0.
 fn wait_for_last_token(m: &Member, relay: &Relay) {
     if m.rank != 0 {
-        // This wait must poll the relay, because the message comes only after the previous rank's relay has ended.
-        m.recv::<u8>(m.previous() as i32, LAST, 1);
+        // This wait must poll the relay, because the previous rank sends this message after its relay has ended, and
+        // its relay can end only if the token passes through this rank.
+        m.recv::<u8>(m.previous() as i32, RELAY_ENDED, 1);
     }
     m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(()));
     if m.next() != 0 {
-        m.send(m.next(), LAST, &[1u8]);
+        m.send(m.next(), RELAY_ENDED, &[1u8]);
     }
 }
 
@@ -82,7 +86,7 @@ pub(super) fn unrelated_wait_polls_tasks(m: &Member) {
             m.send(m.next(), TOKEN, &[1u64]);
         }
         wait_for_last_token(m, &relay);
-        assert_eq!(Arc::strong_count(&relay), 1, "the engine has dropped the task");
+        assert_eq!(Arc::strong_count(&relay), 1, "the engine still holds the task");
         m.barrier();
     }
 }
@@ -128,7 +132,7 @@ impl ProgressTask for WaitingTask {
 }
 
 /// A wait polls tasks even if its condition probes for messages and the `poll` of the task waits.
-pub(super) fn wait_whose_condition_probes_polls_tasks(m: &Member) {
+pub(super) fn tasks_are_polled_while_a_wait_condition_probes(m: &Member) {
     let task = Arc::new(WaitingTask {
         member: m.clone(),
         steps: AtomicU32::new(0),
@@ -142,7 +146,7 @@ pub(super) fn wait_whose_condition_probes_polls_tasks(m: &Member) {
             m.send(m.next(), TOKEN, &[1u8]);
         });
         m.engine.wait_until(|| {
-            let none = Pattern { source: m.previous() as i32, tag: LAST };
+            let none = Pattern { source: m.previous() as i32, tag: RELAY_ENDED };
             assert!(m.engine.iprobe(&m.world, none).unwrap().is_none());
             task.has_ended.load(Ordering::SeqCst).then_some(())
         });

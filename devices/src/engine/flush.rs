@@ -23,9 +23,9 @@ use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
-/// Maximum number of messages to one receiver that wait for a reply, since the receiver stores an entry for each, and
-/// of messages that wait for the connection. The next message fails at once: if it waited, and the receiver needed it
-/// first, both ranks would hang.
+/// Limit, for each receiver, on the messages that wait for a reply, for each of which the receiver stores an entry. The
+/// same limit applies to the messages that wait for the connection. A message beyond the limit fails at once instead of
+/// waiting: if the receiver needed that message before it replied to the others, both ranks would hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// Marks a queued frame that is not a message of a channel, and a wire id without a channel.
@@ -328,7 +328,8 @@ impl Engine {
         #[expect(unsafe_code, reason = "see above")]
         let result = unsafe { endpoint.post_zcopy(head.bytes(), &[body], token) };
         if result != Ok(OpStatus::InProgress) {
-            // The stream in the outbox still holds `sending`.
+            // This does not complete the send while the outbox is locked, because the stream in the outbox still has a
+            // handle of `sending`.
             self.drop_device_op(token);
         }
         result.map(|_| ())
@@ -360,11 +361,12 @@ pub(crate) enum DeferredCompletion {
         completes: Option<(Completer, Envelope)>,
     },
     Body(Arc<StreamedSend>),
-    /// A piece of a get, or the end of its posting.
+    /// A piece of a get has ended, or no further pieces of the get will be posted.
     Get {
         channel: Arc<Channel>,
         peer: PeerId,
         op: u64,
+        /// The bytes that arrived: 0 for the end of the posting, `None` after a failure.
         landed: Option<usize>,
     },
 }

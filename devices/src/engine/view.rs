@@ -88,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Completes the sends that count as received, when this rank leaves. The devices keep the viewed memory.
+    /// When this rank leaves, completes the sends whose messages are known to be received: viewed, or completely
+    /// copied. The device keeps viewed memory alive until the receiver drops its view.
     pub(super) fn complete_received_sends(&self) {
         for channel in self.all_channels() {
             let received = channel.ops().take_sends(|op| self.is_received_send(op));

@@ -52,7 +52,7 @@ impl Endpoint for IbvEndpoint {
             RdmaKey::unpack(key).ok_or_else(|| PostError::Broken("it sent a malformed ibvdev key".into()))?;
         let lkey = to.registration.and_then(keys::lkey);
         let (Some(base), Some(lkey)) = (to.contiguous(), lkey) else { return Err(PostError::Unsupported) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `Endpoint::get`, which includes that of `read`.
         unsafe { self.connection.read(&key, at, (base, to.len, lkey), op) }?;
         Ok(OpStatus::InProgress)
     }

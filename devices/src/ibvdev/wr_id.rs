@@ -4,7 +4,7 @@
 pub(super) enum WrId {
     /// A work request on a peer's queue pair, by its sequence number there.
     Sent(u64),
-    /// A receive for a peer's message, by its slot.
+    /// A receive for a peer's message, by its chunk in the receive pool and its slot in that chunk.
     Received { chunk: u32, at: u32 },
     /// A hello that was sent, by its slot.
     HelloSent(u32),

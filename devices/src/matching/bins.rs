@@ -60,7 +60,7 @@ struct Slot<T, const LISTS: usize> {
 }
 
 /// # Invariants
-/// 1. A slot with an entry is in list 0, and in the bin of its key of each list that is built.
+/// 1. A slot with an entry is in list 0 and, for each built list in which the entry has a key, in the bin of that key.
 /// 2. No bin in `bins` is empty, and the slots of each list and bin are in order of `sequence`.
 #[derive(Debug)]
 pub(super) struct Bins<T, const LISTS: usize> {
@@ -103,7 +103,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.len
     }
 
-    pub(super) fn slots(&self) -> usize {
+    pub(super) fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
@@ -178,6 +178,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.slots.get(at)?.entry.as_ref()
     }
 
+    /// Returns the slot number of the earliest entry; `u32::MAX` if the queue is empty.
     pub(super) fn front(&self) -> usize {
         self.order.first as usize
     }

@@ -159,7 +159,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
             return;
         };
         let few = bins.len() <= SHALLOW / 2;
-        if (few || is_sparse(bins.len(), bins.slots()))
+        if (few || is_sparse(bins.len(), bins.slot_count()))
             && let Some(bins) = self.bins.take()
         {
             let queue = bins.into_queue();
@@ -206,6 +206,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
 
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.bins.as_ref().map_or(self.list.capacity(), |bins| bins.slots())
+        self.bins.as_ref().map_or(self.list.capacity(), |bins| bins.slot_count())
     }
 }

@@ -1,4 +1,4 @@
-//! Copies out of a fragment, after which the sender can write the fragment's cache lines quickly again.
+//! Copies data out of a fragment in such a way that the sender can later overwrite the fragment's cache lines quickly.
 //!
 //! A line that the receiver has only read is in both caches. Before the sender writes it again, the receiver's copy
 //! must be invalidated: one slow request per line. A line that the receiver has written is only in the receiver's
@@ -77,7 +77,8 @@ unsafe fn copy_lines(from: *mut u8, to: *mut u8, len: usize) {
     let rounds = len / size_of::<Round>();
     for at in (0..rounds).map(|round| round * size_of::<Round>()) {
         let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
-        // SAFETY: the caller's promise; the round is within `len`, and any bytes are a `Round`, at any address.
+        // SAFETY: the caller's promise; the round is within `len`, any bytes are a valid `Round`, and the access may be
+        // unaligned.
         let lines: Round = unsafe { from.cast::<Round>().read_unaligned() };
         // SAFETY: as above.
         unsafe { to.cast::<Round>().write_unaligned(lines) };

@@ -172,7 +172,7 @@ impl ReadState {
         let CellHeader { kind, head, length, .. } = header;
         let (start, end) = (usize::from(head), usize::from(head) + usize::from(length));
         if end > INLINE {
-            return Err(Malformed::TooLong { head, length });
+            return Err(Malformed::TooLong { head_len: head, rest_len: length });
         }
         cell.bytes.with(|bytes| {
             // SAFETY: invariant 1 of `Ring`: `seq` says that the cell is ours.
@@ -220,8 +220,8 @@ impl ReadState {
         let &[a, b, c, d, e, f, g, h] = rest else {
             return Err(Malformed::LengthsForKind {
                 kind: header.kind,
-                head: header.head,
-                length: header.length,
+                head_len: header.head,
+                rest_len: header.length,
             });
         };
         let (index, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
@@ -250,8 +250,11 @@ impl ReadState {
         rest: &[u8],
         handler: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
-        let wrong_lengths =
-            || Malformed::LengthsForKind { kind: header.kind, head: header.head, length: header.length };
+        let wrong_lengths = || Malformed::LengthsForKind {
+            kind: header.kind,
+            head_len: header.head,
+            rest_len: header.length,
+        };
         let word = |at: usize| rest.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let written = match &self.streamed {
             Some(_) if head.is_empty() && rest.len() == 4 => word(0).ok_or_else(wrong_lengths)?,
@@ -319,7 +322,7 @@ impl ReadState {
         rest: &[u8],
         handler: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
-        let CellHeader { kind, head: start, length, .. } = header;
+        let CellHeader { kind, head: head_len, length, .. } = header;
         if kind > CellKind::StreamData as u8 {
             return Err(Malformed::Kind { kind });
         }
@@ -338,7 +341,7 @@ impl ReadState {
         }
         let Some(split) = &mut self.split else {
             let Ok(len) = rest.try_into().map(u32::from_ne_bytes) else {
-                return Err(Malformed::LengthsForKind { kind, head: start, length });
+                return Err(Malformed::LengthsForKind { kind, head_len, rest_len: length });
             };
             let (most, size) = (self.fragments.fragment_size(), len as usize);
             if size == 0 || size > most {
@@ -348,7 +351,7 @@ impl ReadState {
             return Ok(());
         };
         if !head.is_empty() || rest.is_empty() || rest.len() > missing {
-            return Err(Malformed::LengthsForKind { kind, head: start, length });
+            return Err(Malformed::LengthsForKind { kind, head_len, rest_len: length });
         }
         split.body.extend_from_slice(rest);
         if rest.len() == missing

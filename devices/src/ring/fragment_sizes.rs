@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 /// Bytes of the shortest and of the longest fragment. A longer fragment carries a longer message in one frame.
 pub(crate) const FRAGMENT_BYTES: RangeInclusive<u32> = 16 << 10..=64 << 10;
 
-/// Minimum number of fragments of a rank whose fragments are longer than the shortest.
-const MIN_LONGER: u32 = 8;
+/// Fragments are longer than the minimum only if the rank then has at least this number of them.
+const MIN_COUNT_IF_LONGER: u32 = 8;
 
 /// The number and the length of one rank's fragments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ impl FragmentSizes {
     /// Divides `total` bytes among `ranks` ranks, each of which gets a number of bytes within `per_rank`.
     pub(crate) fn divide(total: u32, ranks: u32, per_rank: RangeInclusive<u32>) -> Self {
         let own = (total / ranks.max(1)).clamp(*per_rank.start(), *per_rank.end());
-        let wanted = (own / MIN_LONGER).clamp(*FRAGMENT_BYTES.start(), *FRAGMENT_BYTES.end());
+        let wanted = (own / MIN_COUNT_IF_LONGER).clamp(*FRAGMENT_BYTES.start(), *FRAGMENT_BYTES.end());
         let bytes = 1 << wanted.ilog2();
         FragmentSizes { count: own / bytes, bytes }
     }

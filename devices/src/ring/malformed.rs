@@ -12,14 +12,15 @@ pub(crate) enum Malformed {
     /// The kind of a cell is unknown.
     Kind { kind: u8 },
     /// The head and the bytes after it are together longer than the 56 bytes of a cell after its header.
-    TooLong { head: u8, length: u8 },
+    TooLong { head_len: u8, rest_len: u8 },
     /// The lengths do not fit the kind of the cell, or a `SplitData` cell exceeds the missing bytes of its body.
-    LengthsForKind { kind: u8, head: u8, length: u8 },
+    LengthsForKind { kind: u8, head_len: u8, rest_len: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
     /// A body is longer than a fragment, a split body is empty, or `written` is 0 or at least `len`.
     BodySize { len: u32, written: Option<u32>, fragment: usize },
-    /// The cell does not continue the body in transfer, no body is in transfer, or `StreamData` has 0 or too many bytes.
+    /// A body is in transfer and the cell does not continue it, or the cell continues a body and none is in transfer,
+    /// or `StreamData` announces 0 or too many bytes.
     Order { kind: u8, missing: usize },
     /// The count of cells consumed or of fragments returned is out of range.
     Count { what: &'static str, found: u64, least: u64, most: u64 },
@@ -34,22 +35,25 @@ impl fmt::Display for Malformed {
         }
         match *self {
             Malformed::Sequence { found, next } => {
-                write!(f, "sequence number {found} where {next} comes next")
+                write!(f, "sequence number {found} instead of {next}")
             }
             Malformed::Checksum { found, expected } => {
                 write!(
                     f,
-                    "checksum {found:#06x} where its contents have {expected:#06x}: the memory was overwritten"
+                    "checksum {found:#06x}, but {expected:#06x} matches its contents: the memory was \
+                     overwritten"
                 )
             }
             Malformed::Kind { kind } => write!(f, "unknown cell kind {kind}"),
-            Malformed::TooLong { head, length } => write!(f, "a head of {head} bytes and {length} more"),
-            Malformed::LengthsForKind { kind, head, length } => {
-                write!(f, "cell kind {kind} with a head of {head} bytes and {length} more")
+            Malformed::TooLong { head_len, rest_len } => {
+                write!(f, "a head of {head_len} bytes and {rest_len} more")
+            }
+            Malformed::LengthsForKind { kind, head_len, rest_len } => {
+                write!(f, "cell kind {kind} with a head of {head_len} bytes and {rest_len} more")
             }
             Malformed::Index { index, count } => write!(f, "fragment index {index} of {count}"),
             Malformed::BodySize { len, written, fragment } => {
-                write!(f, "{len} bytes in a fragment of {fragment}")?;
+                write!(f, "a body of {len} bytes (allowed: 1 to {fragment})")?;
                 written.map_or(Ok(()), |written| write!(f, ", {written} of them written"))
             }
             Malformed::Order { kind, missing } => {
@@ -61,8 +65,8 @@ impl fmt::Display for Malformed {
             Malformed::Overwritten { what, found, written } => {
                 write!(
                     f,
-                    "the shared memory of a ring between this rank and it was overwritten: the {what} is {found}, and \
-                     {written} was written"
+                    "the memory of its ring with this rank was overwritten: the {what} is {found} instead of \
+                     {written}"
                 )
             }
         }

@@ -340,7 +340,7 @@ fn malformed_cell_is_an_error() {
     );
     assert_eq!(
         error_of_changed_header(0, |header| CellHeader { seq: 77, ..header }),
-        "it wrote a malformed cell: sequence number 77 where 1 comes next"
+        "it wrote a malformed cell: sequence number 77 instead of 1"
     );
     assert_eq!(
         error_of_changed_header(0, |header| CellHeader { kind: CellKind::SplitData as u8, ..header }),
@@ -427,7 +427,7 @@ fn fragment_out_of_range_is_an_error() {
     let (mut tx, mut rx) = pair();
     tx.send_fragment(&[1; 8], 1, FRAGMENT + 1);
     let error = rx.receive(&mut |_: &[u8], _: &[u8]| panic!("no such bytes")).unwrap_err();
-    assert_eq!(error.to_string(), "it wrote a malformed cell: 4097 bytes in a fragment of 4096");
+    assert_eq!(error.to_string(), "it wrote a malformed cell: a body of 4097 bytes (allowed: 1 to 4096)");
 }
 
 #[test]
@@ -590,7 +590,7 @@ fn malformed_streamed_body_is_an_error() {
     assert_eq!(error_of(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
     for (len, written) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
         let why = error_of(&|tx| tx.send_stream_head(&[1; 8], 1, len, written));
-        let text = format!("{len} bytes in a fragment of 4096, {written} of them written");
+        let text = format!("a body of {len} bytes (allowed: 1 to 4096), {written} of them written");
         assert_eq!(why, cell(&text));
     }
     for more in [0, 51, u32::MAX] {

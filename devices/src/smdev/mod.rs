@@ -2,7 +2,9 @@
 //!
 //! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver; longer ones go through
 //! fragments, with two copies. If both ends choose [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the
-//! bytes once, from the sender's buffer to its own, for any two layouts ([`get`](crate::device::Endpoint::get)).
+//! bytes once, from the sender's buffer to its own, for any two layouts ([`get`](crate::device::Endpoint::get)). A
+//! message of at least [`EXPORT_MIN`] bytes in a pool block that the send owns is exported, and its receiver can view
+//! it without a copy ([`view`](crate::device::Endpoint::view)).
 
 mod endpoint;
 mod exposed;
@@ -66,8 +68,8 @@ pub const SM_FRAGMENTS: Number = Number {
 /// Returns the number of cells of each ring among `ranks` ranks, a power of two. It is smaller with many ranks, because
 /// each pair of ranks has two rings.
 fn cells(ranks: u32) -> u32 {
-    let pairs = ranks as usize * (ranks as usize).saturating_sub(1);
-    let cells = TOTAL_RING_BYTES / pairs.max(1) / CELL_BYTES;
+    let rings = ranks as usize * (ranks as usize).saturating_sub(1);
+    let cells = TOTAL_RING_BYTES / rings.max(1) / CELL_BYTES;
     1 << cells.clamp(*RING_CELLS.start(), *RING_CELLS.end()).ilog2()
 }
 
@@ -79,7 +81,7 @@ fn fragments(ranks: u32, config: &Config) -> FragmentSizes {
     }
 }
 
-/// Maximum bytes of one [`get`](Endpoint::get), during which locks are held.
+/// Maximum bytes of one [`get`](Endpoint::get). The engine holds the lock of the peer's outbox while they are copied.
 const MAX_GET: usize = 1 << 20;
 
 /// Returns the capabilities of the device, whose fragments have `fragment` bytes.
@@ -116,7 +118,8 @@ unsafe impl Driver for SmDriver {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = Arc::clone(&self.hub);
         let FragmentSizes { count, bytes } = fragments(hub.ranks(), config);
-        let memory = FragmentMemory::new(count, bytes).map_err(|e| refuse(format!("fragments: {e}")))?;
+        let memory = FragmentMemory::new(count, bytes)
+            .map_err(|e| refuse(format!("cannot allocate the fragments: {e}")))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let caps = caps(config, bytes as usize);
@@ -176,7 +179,8 @@ unsafe impl Device for SmDevice {
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        // SAFETY: the caller's promise: the drop of the last registration revokes the entry (`SmExposure`).
+        // SAFETY: the caller's promise; when the last clone of the registration is dropped, `SmExposure` revokes the
+        // entry.
         let number = unsafe { self.hub.exposed().expose(memory.clone(), None) };
         let bytes = memory.bytes();
         Ok(Registration::new(SmExposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))

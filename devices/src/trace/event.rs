@@ -32,7 +32,7 @@ pub(super) enum EventKind {
     Finish(Flow),
     Instant,
     Count,
-    /// The name of the thread, which is in `why`.
+    /// The name of the thread, which is in `text`.
     Thread,
 }
 
@@ -41,20 +41,20 @@ pub(super) struct TraceEvent {
     pub(super) at: Timestamp,
     pub(super) kind: EventKind,
     pub(super) thread: u32,
-    /// The name of the event, in two parts.
+    /// The parts of the event's name, which are concatenated.
     pub(super) name: [&'static str; 2],
     pub(super) category: &'static str,
     pub(super) args: Args,
-    /// A text that must be quoted, such as the reason of a failure.
-    pub(super) why: Option<Box<str>>,
+    /// A text that must be quoted: the name of a thread, or the reason of an event, such as a failure.
+    pub(super) text: Option<Box<str>>,
 }
 
 impl TraceEvent {
     /// Writes the event as a line of an array, with a comma at the end.
     pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
-        let TraceEvent { at, kind, thread, name: [first, second], category, why, .. } = self;
+        let TraceEvent { at, kind, thread, name: [first, second], category, text, .. } = self;
         match kind {
-            EventKind::Thread => return name_thread(rank, *thread, why.as_deref(), out),
+            EventKind::Thread => return name_thread(rank, *thread, text.as_deref(), out),
             EventKind::Start(flow) | EventKind::Finish(flow) => {
                 put(out, format_args!("{{\"name\":\"{} to {}\",\"id\":{}", flow.from, flow.to, flow.order));
             }
@@ -97,7 +97,7 @@ impl TraceEvent {
                 quote(name, out);
             }
         }
-        if let Some(why) = &self.why {
+        if let Some(why) = &self.text {
             put(out, format_args!("{comma}\"why\":"));
             quote(why, out);
         }
@@ -187,7 +187,7 @@ mod tests {
             name: ["wait: ", "send"],
             category: "wait",
             args,
-            why: None,
+            text: None,
         };
         let line = |event: &TraceEvent| {
             let mut out = String::new();

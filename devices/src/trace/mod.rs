@@ -1,15 +1,17 @@
 //! The trace of a job: the waits, messages and collectives of all ranks, as one JSON file for Perfetto or Chrome.
 //!
 //! ```text
-//!   engine ── waits, messages, moves, ends ──┐
+//!   engine ── waits, messages, pieces, ──────┐
+//!             counters, exits                │
 //!   mpj ───── collectives, blocking sends ───┴─► Trace (per rank) ───► FILE.rankN ─► TraceFiles::join ─► FILE
 //!                                                events in a buffer     JSON: a line   by the launcher, or the process
 //!                                                                       per event      that hosts all ranks
 //! ```
-//! * A rank is a process of the trace, and its threads are threads of that process. A period of a thread is a slice,
-//!   and slices of a thread nest. A message is a flow from the slice in which the sender posts its first frame to the
-//!   slice in which its arrival is complete: with the frame of an eager message, or with the last byte of a rendezvous
-//!   body.
+//! * A rank is a process of the trace, and its threads are threads of that process. A slice is the time that a thread
+//!   spends in one action (a wait, a call, a send), and the slices of a thread nest. A message is a flow from the slice
+//!   in which the sender posts its first frame to the slice in which its arrival is complete: with the frame of an
+//!   eager message, or, for a rendezvous, when the last byte of the body arrives, or when the body is viewed or
+//!   refused.
 //! * A flow is identified by sender, receiver and the number of the message between these two. Both sides count the
 //!   messages. Because frames of a sender keep their order, the number need not be sent.
 //! * Times are those of the host's monotonic clock, which all processes of a host share. Hosts have different clocks.
@@ -65,7 +67,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
 /// The minimum time in nanoseconds between two results of [`Trace::now`] on a thread. Readers that store microseconds
-/// as floating point lose smaller differences.
+/// as floating point can lose differences of about 1 ns.
 const TICK_NS: u64 = 10;
 
 /// A moment of the host's clock, in nanoseconds.
@@ -84,7 +86,8 @@ pub(crate) fn thread_number() -> u32 {
 /// The recorder of one rank.
 pub struct Trace {
     rank: u32,
-    /// The lock is an ordinary one, because the thread that writes the buffer must not revoke the engine's bias.
+    /// A `std` lock, not a [`biased::Mutex`](crate::biased::Mutex): if the flushing thread took one of the engine's
+    /// biased locks, it would end their bias to their owner thread.
     buffer: Arc<Mutex<TraceBuffer>>,
 }
 
@@ -106,11 +109,12 @@ struct TraceBuffer {
     dropped: u64,
     is_closed: bool,
     threads: Vec<u32>,
-    counters_recorded: u64,
+    counters_recorded_at_ns: u64,
     /// The numbers of messages sent to each rank, and arrived from it.
     sent: HashMap<u32, u64>,
     arrived: HashMap<u32, u64>,
-    /// The number of each rendezvous message whose body has not arrived, by its sender, context and operation there.
+    /// The number of each rendezvous message whose body has not arrived. The key is the sender, the context, and the
+    /// number of the sender's operation.
     rendezvous: HashMap<(u32, u64, u64), u64>,
     names: Names,
 }
@@ -131,7 +135,7 @@ impl Trace {
             dropped: 0,
             is_closed: false,
             threads: Vec::new(),
-            counters_recorded: 0,
+            counters_recorded_at_ns: 0,
             sent: HashMap::new(),
             arrived: HashMap::new(),
             rendezvous: HashMap::new(),
@@ -257,16 +261,16 @@ impl Trace {
         why: Option<&str>,
     ) {
         let event = self.event(self.now(), EventKind::Instant, ["", name], category, args);
-        self.push(TraceEvent { why: why.map(Into::into), ..event });
+        self.push(TraceEvent { text: why.map(Into::into), ..event });
     }
 
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::monotonic_ns();
         let mut buffer = self.buffer();
         // Another thread might have recorded the counters after this thread has read the clock.
-        let is_due = now.saturating_sub(buffer.counters_recorded) >= COUNTER_INTERVAL_NS;
+        let is_due = now.saturating_sub(buffer.counters_recorded_at_ns) >= COUNTER_INTERVAL_NS;
         if is_due {
-            buffer.counters_recorded = now;
+            buffer.counters_recorded_at_ns = now;
         }
         is_due
     }
@@ -335,7 +339,7 @@ impl Trace {
     ) -> TraceEvent {
         let mut all: Args = [event::NONE; event::ARGS];
         all.iter_mut().zip(args).for_each(|(place, arg)| *place = *arg);
-        TraceEvent { at, kind, thread: thread_number(), name, category, args: all, why: None }
+        TraceEvent { at, kind, thread: thread_number(), name, category, args: all, text: None }
     }
 
     fn push(&self, event: TraceEvent) {
@@ -383,8 +387,8 @@ impl TraceBuffer {
         self.events_left -= 1;
         if !self.threads.contains(&event.thread) {
             self.threads.push(event.thread);
-            let why = thread.map(Into::into);
-            self.events.push(TraceEvent { kind: EventKind::Thread, why, ..event.clone() });
+            let text = thread.map(Into::into);
+            self.events.push(TraceEvent { kind: EventKind::Thread, text, ..event.clone() });
         }
         self.events.push(event);
         if self.events.len() >= BUFFER_EVENTS {
@@ -440,7 +444,7 @@ mod tests {
         config.set_text(&TRACE, path.to_str().unwrap()).unwrap();
         let trace = Trace::open(&config, 0).unwrap();
         assert!(trace.wants_counters() && !trace.wants_counters());
-        trace.buffer().counters_recorded = sys::monotonic_ns() + COUNTER_INTERVAL_NS;
+        trace.buffer().counters_recorded_at_ns = sys::monotonic_ns() + COUNTER_INTERVAL_NS;
         assert!(!trace.wants_counters());
         drop(trace);
         std::fs::remove_file(path.with_extension("rank0")).unwrap();

@@ -35,7 +35,7 @@ pub struct Algorithm {
     pub id: u8,
     /// Its name, unique among the algorithms of the operation.
     pub name: &'static str,
-    /// The conditions that a call must fulfil.
+    /// The requirements that a call must meet.
     pub requires: &'static [Requirement],
     /// Appends the steps of the calling rank.
     pub steps: fn(&Arguments<'_>, &mut Vec<Step>),
@@ -45,9 +45,9 @@ pub struct Algorithm {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Requirement {
-    /// The operation must be commutative.
+    /// The reduction operation must be commutative.
     Commutative,
-    /// The vector must have an item for each rank.
+    /// The number of the call's items must be at least the number of ranks.
     ItemPerRank,
 }
 
@@ -117,7 +117,8 @@ impl Requirement {
 }
 
 impl fmt::Display for Algorithm {
-    /// Writes the name and the requirements: `ring (needs a commutative operation and an item for each rank)`.
+    /// Writes the name and the requirements, such as
+    /// `ring (needs a commutative reduction operation and at least one item per rank)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
         for (at, requirement) in self.requires.iter().enumerate() {
@@ -130,8 +131,8 @@ impl fmt::Display for Algorithm {
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Requirement::Commutative => "a commutative operation",
-            Requirement::ItemPerRank => "an item for each rank",
+            Requirement::Commutative => "a commutative reduction operation",
+            Requirement::ItemPerRank => "at least one item per rank",
         })
     }
 }

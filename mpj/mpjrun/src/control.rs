@@ -16,8 +16,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 /// holds less by default, so all messages of an exited process are read.
 const MAX_READ_PER_POLL: usize = 4 << 20;
 
-/// The number of queued bytes above which a process violates the protocol. The queue of a stopped process is usually
-/// far shorter.
+/// If more bytes than this are queued, the process is considered to violate the protocol, because it does not read its
+/// socket. The queue of a stopped process is usually far shorter.
 const MAX_BACKLOG: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -81,7 +81,10 @@ impl Control {
     /// Returns an error if more than `MAX_BACKLOG` bytes are queued; `send` then drops further messages.
     pub(crate) fn check_backlog(&self) -> Result<(), String> {
         match self.backlog > MAX_BACKLOG {
-            true => Err(format!("it does not read its control socket ({} MiB pending)", MAX_BACKLOG >> 20)),
+            true => Err(format!(
+                "it does not read its control socket (more than {} MiB pending)",
+                MAX_BACKLOG >> 20
+            )),
             false => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! Command lines in the style of other launchers. `mpjrun` accepts long options with a single dash. It rejects options
-//! of other launchers with a message that says what to use instead.
+//! Command lines in the style of other launchers. `mpjrun` accepts its own long options, except `--help` and
+//! `--version`, with a single dash. It rejects options of other launchers with a message that says what to use instead.
 
 use std::ffi::OsString;
 
@@ -55,7 +55,8 @@ const FOREIGN: &[ForeignOption] = &[
 /// Gives long options that begin with one dash (`-np 4`, `-dev niodev`) their second dash.
 ///
 /// # Errors
-/// The command line has a known option of another launcher that `mpjrun` does not have, or several programs (`:`).
+/// The command line has a known option of another launcher that `mpjrun` does not have, or a `:` that is followed by
+/// `-n` or `-np` (several programs).
 pub(crate) fn normalize_args(
     args: impl IntoIterator<Item = OsString>,
     mpjrun: &Command,
@@ -86,8 +87,9 @@ pub(crate) fn normalize_args(
         }
         // The value is a separate argument if its option is the last letter, as in `-ln 4` but not in `-n4`.
         let short = |letter| mpjrun.get_arguments().find(|option| option.get_short() == Some(letter));
-        let taker = word.char_indices().find(|(_, letter)| short(*letter).is_some_and(takes_value));
-        let value = taker.is_some_and(|(at, letter)| at + letter.len_utf8() == word.len());
+        let letter_with_value =
+            word.char_indices().find(|(_, letter)| short(*letter).is_some_and(takes_value));
+        let value = letter_with_value.is_some_and(|(at, letter)| at + letter.len_utf8() == word.len());
         out.push(arg);
         out.extend(if value { args.next() } else { None });
     }
@@ -99,7 +101,8 @@ pub(crate) fn normalize_args(
     Ok(out)
 }
 
-/// Returns the first argument of a program that is a long option of `mpjrun`, and therefore might be misplaced.
+/// Returns the first argument of the program, before any `--`, that is a long option of `mpjrun` and therefore might be
+/// misplaced.
 pub(crate) fn misplaced_option<'a>(args: &'a [OsString], mpjrun: &Command) -> Option<&'a str> {
     let is_ours = |arg: &&str| {
         let name = arg.strip_prefix("--").and_then(|name| name.split('=').next());

@@ -15,7 +15,7 @@ pub(crate) fn print() -> ExitCode {
 }
 
 fn list() -> String {
-    let mut parts: Vec<(&str, Vec<&dyn Parameter>)> = vec![("know these first", FIRST.to_vec())];
+    let mut parts: Vec<(&str, Vec<&dyn Parameter>)> = vec![("most important", FIRST.to_vec())];
     let is_first = |parameter: &dyn Parameter| FIRST.iter().any(|first| first.name() == parameter.name());
     for group in groups() {
         let others = group.parameters.iter().copied().filter(|parameter| !is_first(*parameter));
@@ -24,16 +24,18 @@ fn list() -> String {
             None => parts.push((group.name, others.collect())),
         }
     }
-    let set = |parameter: &dyn Parameter| format!("{PREFIX}{}={}", parameter.name(), parameter.default());
+    let assignment =
+        |parameter: &dyn Parameter| format!("{PREFIX}{}={}", parameter.name(), parameter.default());
     let mut text = String::from(
         "Run-time parameters (environment variables): NAME=default, meaning [allowed values]. Set them with -x NAME=VALUE \
          or in the environment.\n",
     );
     for (name, parameters) in parts {
         text += &format!("\n{name}\n");
-        let width = parameters.iter().map(|parameter| set(*parameter).len()).max().unwrap_or(0);
+        let width = parameters.iter().map(|parameter| assignment(*parameter).len()).max().unwrap_or(0);
         for parameter in parameters {
-            text += &format!("  {:width$}  {} [{}]\n", set(parameter), parameter.help(), parameter.range());
+            let (help, range) = (parameter.help(), parameter.range());
+            text += &format!("  {:width$}  {help} [{range}]\n", assignment(parameter));
         }
     }
     text

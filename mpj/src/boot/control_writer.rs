@@ -16,12 +16,12 @@ use super::wire::{ToLauncher, encode_frame};
 pub(super) struct ControlWriter {
     socket: UnixStream,
     queue: Mutex<Queue>,
-    written: Condvar,
+    write_ended: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// The bytes that no thread is writing.
+    /// The enqueued bytes that no thread has taken to write.
     bytes: Vec<u8>,
     /// The total number of bytes that were enqueued; `written` counts those that were written.
     enqueued: u64,
@@ -45,7 +45,7 @@ impl fmt::Debug for ControlWriter {
 
 impl ControlWriter {
     pub(super) fn new(socket: UnixStream) -> Arc<Self> {
-        Arc::new(ControlWriter { socket, queue: Mutex::default(), written: Condvar::new() })
+        Arc::new(ControlWriter { socket, queue: Mutex::default(), write_ended: Condvar::new() })
     }
 
     pub(super) fn socket(&self) -> &UnixStream {
@@ -56,7 +56,7 @@ impl ControlWriter {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enqueues a message, and returns after it was written: for processes that might exit next.
+    /// Enqueues a message, and waits until it has been written. For processes that might exit right afterwards.
     ///
     /// # Errors
     /// A write to the socket fails or has failed, or the message is too long.
@@ -66,7 +66,7 @@ impl ControlWriter {
         while queue.written < end {
             queue.check()?;
             if queue.is_writing {
-                queue = self.written.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.write_ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
             } else {
                 queue.is_writing = true;
                 drop(queue);
@@ -95,7 +95,7 @@ impl ControlWriter {
         if std::thread::Builder::new().name("control out".into()).spawn(rest).is_err() {
             // A waiting or later call writes the rest.
             self.queue().is_writing = false;
-            self.written.notify_all();
+            self.write_ended.notify_all();
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl ControlWriter {
         }
         queue.is_writing = false;
         drop(queue);
-        self.written.notify_all();
+        self.write_ended.notify_all();
         true
     }
 

@@ -34,7 +34,7 @@ struct CommInner {
     group: Group,
     rank: u32,
     freed: AtomicBool,
-    family: Family,
+    name_and_counts: NameAndCounts,
     common: Arc<Common>,
 }
 
@@ -50,7 +50,7 @@ struct Common {
 /// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
 /// communicator has the same name on all its ranks.
 #[derive(Debug)]
-struct Family {
+struct NameAndCounts {
     name: Arc<str>,
     dups: AtomicU32,
     splits: AtomicU32,
@@ -59,9 +59,9 @@ struct Family {
 /// The maximum length of a parent's name in a derived name, in bytes. A longer name is replaced by `…`.
 const MAX_PARENT_NAME: usize = 64;
 
-impl Family {
+impl NameAndCounts {
     fn new(name: String) -> Self {
-        Family { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
+        NameAndCounts { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
     }
 
     fn child(&self, call: &str, count: &AtomicU32) -> String {
@@ -76,7 +76,8 @@ impl Drop for CommInner {
     }
 }
 
-/// The context id of the world.
+/// The context id of the world. The channels of a communicator have the contexts 2·id (point-to-point) and 2·id + 1
+/// (collectives).
 const WORLD: u64 = 1;
 
 impl Comm {
@@ -104,11 +105,12 @@ impl Comm {
         let hosts: BTreeSet<HostId> =
             (0..group.size()).filter_map(|rank| common.hosts.host_of(group.peer(rank)?.0)).collect();
         let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, hosts.len() as u32, rules));
-        let (freed, family) = (AtomicBool::new(false), Family::new(name));
-        engine.describe(&p2p, Arc::clone(&family.name), None);
+        let (freed, name_and_counts) = (AtomicBool::new(false), NameAndCounts::new(name));
+        engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
-        engine.describe(collectives.channel(), Arc::clone(&family.name), Some(calls));
-        let inner = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, common });
+        engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
+        let inner =
+            Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, name_and_counts, common });
         Ok(Comm { inner, path: None })
     }
 
@@ -212,7 +214,8 @@ impl Comm {
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
     /// rank has sent can still be received, and collectives complete. A message that matches no posted receive is
-    /// refused: its sender fails with [`Fault::Refused`] if it waits for the match.
+    /// refused: its sender fails with [`Fault::Refused`] if it waits for the match. An unmatched synchronous send of
+    /// this rank to itself fails with [`Fault::Freed`].
     ///
     /// # Errors
     /// It was freed before, or it is the world.
@@ -233,7 +236,7 @@ impl Comm {
         (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
     }
 
-    /// Creates a communicator of the same ranks with its own messages. Collective.
+    /// Creates a communicator of the same ranks, whose messages are separate from those of this one. Collective.
     ///
     /// # Errors
     /// As [`barrier`](super::barrier); a rank has too many communicators.
@@ -248,7 +251,7 @@ impl Comm {
     /// As [`dup`](Self::dup).
     pub fn dup_with_rules(&self, rules: Arc<Rules>) -> Result<Self> {
         self.collective("dup", |blocking| {
-            let name = self.inner.family.child("dup", &self.inner.family.dups);
+            let name = self.inner.name_and_counts.child("dup", &self.inner.name_and_counts.dups);
             self.check_channel_limit("dup")?;
             let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
             blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
@@ -271,7 +274,7 @@ impl Comm {
     /// As [`split`](Self::split). `None` stands for [`UNDEFINED`], and a color out of range is an error.
     pub(crate) fn split_opt(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
         self.collective("split", |blocking| {
-            let name = self.inner.family.child("split", &self.inner.family.splits);
+            let name = self.inner.name_and_counts.child("split", &self.inner.name_and_counts.splits);
             let word = match color.map(i32::try_from) {
                 None => u64::MAX,
                 Some(Ok(color)) if color >= 0 => color as u64,

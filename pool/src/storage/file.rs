@@ -11,8 +11,8 @@ use crate::RegionKey;
 /// Memory in a named file, which can be larger than the main memory. Other processes find it by its name.
 ///
 /// The file has the header of a [`SharedStorage`](crate::SharedStorage) segment, which is written last, so an
-/// unfinished file is not mistaken for a finished one. Nothing is faulted in. The file stays when the value is dropped,
-/// and can be removed at any time: mappings stay valid. Available on Linux and macOS.
+/// unfinished file is not mistaken for a finished one. Each page is faulted in at its first access. The file stays when
+/// the value is dropped, and can be removed at any time: mappings stay valid. Available on Linux and macOS.
 ///
 /// The functions are unsafe because a file is not sealed: if it is truncated, an access beyond its end raises SIGBUS.
 #[derive(Debug)]
@@ -26,11 +26,12 @@ impl FileStorage {
     /// The disk space is allocated at once, so that a full disk is an error here and not a signal later.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above the address space; [`StorageError::Refused`] if the file exists or cannot be
-    /// created, allocated, written or mapped; [`StorageError::Short`] if the header is written only in part.
+    /// [`StorageError::Size`] if the length exceeds the address space; [`StorageError::Refused`] if the file exists or
+    /// cannot be created, allocated, written or mapped; [`StorageError::Short`] if the header is written only in part.
     ///
     /// # Safety
-    /// For as long as the value lives, the file is not truncated, and processes write only at offsets sent to them.
+    /// For as long as the value lives, the file is not truncated, and another process writes only to blocks whose
+    /// offsets their owner has sent to it.
     ///
     /// ```
     /// use mpj_pool::{FileStorage, Magazine, Pool, Storage};
@@ -106,9 +107,10 @@ impl FileStorage {
     }
 }
 
-// SAFETY: 1: `create` has mapped all of the file, and its caller promised that it stays so. 2: mappings start on a
-// page, and the header is 4096 bytes. 3: no field changes. 4: `create` makes a new file each time; `attach` gives only
-// addresses.
+// SAFETY: 1: `create` has mapped the whole file, and its caller promised that it is not truncated. 2: mappings start on
+// a page, and the header is 4096 bytes. 3: no field changes. 4: each `create` makes a new file, and the result of
+// `attach` is not a `Storage`; the caller of `create` promised that another process writes only to blocks whose offsets
+// it was sent.
 unsafe impl Storage for FileStorage {
     fn base(&self) -> NonNull<u8> {
         self.view.base()

@@ -120,7 +120,8 @@ impl<S: Storage> Pool for Unpooled<S> {
         if stats.live_blocks == stats.regions && stats.live_bytes == stats.region_bytes {
             Ok(())
         } else {
-            Err(format!("{} blocks in {} storages", stats.live_blocks, stats.regions))
+            let PoolStats { live_blocks, live_bytes, regions, region_bytes, .. } = stats;
+            Err(format!("{live_blocks} blocks of {live_bytes} B, but {regions} storages of {region_bytes} B"))
         }
     }
 }

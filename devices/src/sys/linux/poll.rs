@@ -1,4 +1,4 @@
-//! Readiness of sockets, by epoll, level-triggered.
+//! Polls the readiness of sockets with level-triggered epoll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,8 @@ impl Interest {
     }
 }
 
-/// The readiness of a socket. After an error or a hang-up both flags are set, because either call reports it.
+/// The readiness of a socket. After an error or a hang-up both flags are set, because both a read and a write then
+/// report it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) token: u64,

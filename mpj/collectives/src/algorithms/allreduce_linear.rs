@@ -1,4 +1,5 @@
-//! Linear allreduce: rank 0 receives from all ranks and sends the result to all (F-MPJ's FT, twice).
+//! Linear allreduce: rank 0 receives from all ranks and sends the result to all (F-MPJ's flat tree, FT, once to reduce
+//! and once to broadcast).
 
 use super::reduce_linear;
 use crate::arguments::Arguments;

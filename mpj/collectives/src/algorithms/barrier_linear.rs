@@ -1,4 +1,5 @@
-//! Linear barrier: rank 0 receives from all ranks and then sends to all (F-MPJ's FT, twice).
+//! Linear barrier: rank 0 receives from all ranks and then sends to all (F-MPJ's flat tree, FT, once in each
+//! direction).
 
 use crate::arguments::Arguments;
 use crate::step::{Span, Step};

@@ -1,4 +1,4 @@
-//! Linear broadcast: the root sends to each rank (F-MPJ's FT).
+//! Linear broadcast: the root sends to each rank (F-MPJ's flat tree, FT).
 
 use crate::arguments::Arguments;
 use crate::step::Step;

@@ -1,4 +1,4 @@
-//! Linear gather: each rank sends its block to the root (F-MPJ's FT).
+//! Linear gather: each rank sends its block to the root (F-MPJ's flat tree, FT).
 
 use crate::arguments::Arguments;
 use crate::step::Step;

@@ -1,4 +1,4 @@
-//! Linear reduction: the root receives from each other rank (F-MPJ's FT), and combines in order of rank.
+//! Linear reduction: the root receives from each other rank (F-MPJ's flat tree, FT), and combines in order of rank.
 
 use super::local::recv_and_reduce;
 use crate::arguments::Arguments;

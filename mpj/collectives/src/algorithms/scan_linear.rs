@@ -1,4 +1,4 @@
-//! Linear scan: each rank receives from all lower ranks (F-MPJ's FT, from every rank).
+//! Linear scan: each rank receives from all lower ranks (F-MPJ's flat tree, FT, from every rank).
 
 use super::local::recv_and_reduce;
 use crate::arguments::Arguments;

@@ -104,8 +104,8 @@ fn error_of_a_forced_algorithm_lists_those_that_fit() {
         rules.select(Operation::Allreduce, &Arguments { commutative: false, ..call }, 72).unwrap_err();
     assert_eq!(
         misfit.to_string(),
-        "the rules for allreduce select none of its algorithms here (ring (needs a commutative operation and an item \
-         for each rank)); these fit: linear, recursive_doubling"
+        "the rules for allreduce select none of its algorithms here (ring (needs a commutative reduction \
+         operation and at least one item per rank)); these fit: linear, recursive_doubling"
     );
 }
 

@@ -145,7 +145,7 @@ fn parameters_are_listed_once_and_in_groups() {
     let parts = ended.out.split(String::is_empty).skip(1).map(|part| part.split_first().unwrap());
     let parts: Vec<(&String, &[String])> = parts.collect();
     for (part, start, end) in [
-        ("know these first", "MPJ_DEVICES=auto ", "[auto, or names separated by commas]"),
+        ("most important", "MPJ_DEVICES=auto ", "[auto, or names separated by commas]"),
         ("general", "MPJ_SPIN_US=20 ", "[0 to 1000000]"),
         ("start-up", "MPJ_KILL_AFTER=2 ", "[0 to 86400]"),
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
@@ -157,7 +157,7 @@ fn parameters_are_listed_once_and_in_groups() {
         let line = lines.iter().find(|line| line.trim_start().starts_with(start));
         assert!(line.is_some_and(|line| line.ends_with(end)), "{part}: {start}: {ended:#?}");
     }
-    assert_eq!((parts[0].0.as_str(), parts[0].1.len()), ("know these first", 3));
+    assert_eq!((parts[0].0.as_str(), parts[0].1.len()), ("most important", 3));
     let mut names: Vec<&str> =
         ended.out.iter().filter_map(|line| line.trim_start().split_once('=')).map(|(n, _)| n).collect();
     let all = names.len();

@@ -1,4 +1,4 @@
-//! Blocks of general allocators.
+//! Blocks of allocators that implement `GlobalAlloc`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
@@ -11,7 +11,7 @@ const ALIGN: usize = 16;
 
 pub(super) struct Heap<A: 'static>(&'static A);
 
-/// A block of a general allocator.
+/// A block of such an allocator.
 ///
 /// # Invariants
 /// 1. `at` is a live allocation of `heap`, of `len` bytes aligned to [`ALIGN`]. Only this handle refers to it.

@@ -118,14 +118,14 @@ fn names() -> impl Iterator<Item = Name> {
     ours::names().chain([heaps::SYSTEM]).chain(others)
 }
 
-fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
+fn make(name: Name, prefaulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
     match name.kind {
         contender::Kind::Ours => Ok(ours::make(name)?),
         _ if name == heaps::SYSTEM => Ok(heaps::system()),
         #[cfg(feature = "comparators")]
-        _ => others::make(name, faulted),
+        _ => others::make(name, prefaulted),
         #[cfg(not(feature = "comparators"))]
-        _ => Err(format!("no contender {name:?}, faulted {faulted}").into()),
+        _ => Err(format!("no contender {name:?}, prefaulted {prefaulted}").into()),
     }
 }
 

@@ -29,17 +29,17 @@ pub(super) fn names() -> impl Iterator<Item = Name> {
     general.into_iter().chain(arenas)
 }
 
-/// Makes the named comparator. Its region, if it has one, is on `Pages` if `faulted` is true, otherwise on `Heap`.
-pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
+/// Makes the named comparator. Its region, if it has one, is on `Pages` if `prefaulted` is true, otherwise on `Heap`.
+pub(super) fn make(name: Name, prefaulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
     static MIMALLOC: mimalloc::MiMalloc = mimalloc::MiMalloc;
     static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     Ok(match name.strategy {
         "mimalloc" => heaps::contender(name, &MIMALLOC),
         "jemalloc" => heaps::contender(name, &JEMALLOC),
-        "buddy_system" => heaps::contender(name, buddy_system(region(faulted)?)),
-        "talc" => heaps::contender(name, talc(region(faulted)?)),
-        "rlsf" => heaps::contender(name, rlsf(region(faulted)?)),
-        "offset" => Box::new(PoolContender::new(name, Offsets::over(region(faulted)?))),
+        "buddy_system" => heaps::contender(name, buddy_system(region(prefaulted)?)),
+        "talc" => heaps::contender(name, talc(region(prefaulted)?)),
+        "rlsf" => heaps::contender(name, rlsf(region(prefaulted)?)),
+        "offset" => Box::new(PoolContender::new(name, Offsets::over(region(prefaulted)?))),
         other => return Err(format!("no contender {other:?}").into()),
     })
 }
@@ -52,10 +52,11 @@ pub(super) fn fixed() -> impl Iterator<Item = Box<dyn Contender + Send>> {
     })
 }
 
-/// Returns memory that is never freed.
-fn region(faulted: bool) -> Result<&'static mut [MaybeUninit<u8>], Failure> {
+/// Returns memory that is never freed: on `Pages`, which are faulted in early, if `prefaulted` is true, otherwise on
+/// `Heap`.
+fn region(prefaulted: bool) -> Result<&'static mut [MaybeUninit<u8>], Failure> {
     let storage: Box<dyn Storage> =
-        if faulted { Box::new(Pages::create(REGION)?) } else { Box::new(Heap::create(REGION)?) };
+        if prefaulted { Box::new(Pages::create(REGION)?) } else { Box::new(Heap::create(REGION)?) };
     let storage = Box::leak(storage);
     // SAFETY: the contract of Storage: its bytes are its own, and it is neither used again nor dropped.
     Ok(unsafe { std::slice::from_raw_parts_mut(storage.base().as_ptr().cast(), storage.size()) })
@@ -86,7 +87,8 @@ fn rlsf(region: &'static mut [MaybeUninit<u8>]) -> &'static Rlsf {
     Box::leak(Box::new(Rlsf(Mutex::new(heap))))
 }
 
-// SAFETY: Tlsf returns blocks that fit the layout and do not overlap, and frees them by the same alignment.
+// SAFETY: Tlsf returns blocks that fit the layout and do not overlap, and `alloc` and `dealloc` pass the same
+// alignment.
 unsafe impl GlobalAlloc for Rlsf {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.lock().allocate(layout).map_or(ptr::null_mut(), NonNull::as_ptr)
@@ -125,7 +127,8 @@ impl Offsets {
     }
 }
 
-// SAFETY: only the allocator uses the region, and it is behind a lock.
+// SAFETY: the region is accessed only through blocks, each of which owns its units; the allocator of the units is
+// behind a lock.
 unsafe impl Send for Offsets {}
 // SAFETY: as above.
 unsafe impl Sync for Offsets {}

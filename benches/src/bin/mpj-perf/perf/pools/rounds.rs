@@ -15,7 +15,7 @@ pub(super) struct Series {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: Name,
-    /// Per call, the median of the rounds.
+    /// The median over the rounds of the time per call, in nanoseconds.
     pub(super) ns: f64,
     /// The minimum and the maximum of the rounds.
     pub(super) spread: (f64, f64),
