@@ -1,6 +1,6 @@
 //! Collective calls as values, and the algorithms of collectives.
 //!
-//! A [`OwnedCollective`] owns its buffers. [`Intracomm::start`](crate::Intracomm::start) starts it, and
+//! An [`OwnedCollective`] owns its buffers. [`Intracomm::start`](crate::Intracomm::start) starts it, and
 //! [`Intracomm::prepare`](crate::Intracomm::prepare) makes it persistent. The blocking methods of
 //! [`Intracomm`](crate::Intracomm), which borrow their buffers, have the same names and arguments.
 //!
@@ -33,7 +33,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use mpj_collectives::{Algorithm, Arguments, Misfit, Operation, Requirement, Rules, algorithms_of};
+pub use mpj_collectives::{Algorithm, Misfit, Operation, Requirement, Rules, algorithms_of};
 
 use crate::address::number;
 use crate::op::Op;

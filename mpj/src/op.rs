@@ -233,6 +233,10 @@ impl Op {
         datatype: &Datatype,
         order: OperandOrder,
     ) -> Result<(), AllocError> {
+        if count == 0 {
+            // Without items the pointers can be null, which a user function must not get.
+            return Ok(());
+        }
         if let Op::User(user) = self {
             match &user.function {
                 Function::Typed { function, .. } => function(from, into, count, order),

@@ -13,7 +13,7 @@ use super::verbs::{SendSge, Wc};
 use super::wr_id::WrId;
 use super::*;
 use crate::config::Parameter;
-use crate::device::{Body, Inlet, Landing, OpStatus, PostError, Sink};
+use crate::device::{Body, HEAD_MAX, Inlet, Landing, OpStatus, PostError, Sink};
 use crate::doorbell::Doorbell;
 
 /// A time limit far above the needs of these tests.
@@ -122,19 +122,19 @@ fn post(ranks: &mut [&mut Rank], endpoint: &mut dyn Endpoint, head: &[u8], body:
 fn frames_of_all_lengths_arrive_in_order_in_both_directions() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
     let (mut to_b, mut to_a) = (a.endpoint(&b), b.endpoint(&a));
-    let len = |i: usize| [0, 1, 195, 196, 197, 4096, a.device.caps.max_send_size][i % 7];
+    let len = |i: usize| [0, 1, 207, 208, 209, 4096, a.device.caps.max_send_size][i % 7];
     let lens: Vec<usize> = (0..200).map(len).collect();
     for (i, len) in lens.iter().enumerate() {
         let body = vec![i as u8; *len];
         post(&mut [&mut a, &mut b], &mut *to_b, &[1, i as u8], &body);
-        post(&mut [&mut a, &mut b], &mut *to_a, &[2; 56], &body);
+        post(&mut [&mut a, &mut b], &mut *to_a, &[2; HEAD_MAX], &body);
     }
     until(&mut [&mut a, &mut b], |ranks| ranks.iter().all(|rank| rank.got.frames.len() == 200));
     for (i, (len, (from, head, body))) in lens.iter().zip(&b.got.frames).enumerate() {
         assert_eq!((*from, &head[..]), (0, &[1, i as u8][..]));
         assert!(*body == vec![i as u8; *len], "frame {i}");
     }
-    assert!(a.got.frames.iter().all(|(from, head, _)| (*from, head.len()) == (1, 56)));
+    assert!(a.got.frames.iter().all(|(from, head, _)| (*from, head.len()) == (1, HEAD_MAX)));
     until(&mut [&mut a, &mut b], |_| to_b.is_drained() && to_a.is_drained());
 }
 

@@ -7,7 +7,13 @@ use crate::step::{BufIndex, Span};
 /// A function from a rank to the span of its block.
 pub type Blocks<'a> = &'a dyn Fn(u32) -> Span;
 
-/// The arguments of a collective call on one rank. An algorithm uses those that its operation has.
+/// The arguments of a collective call on one rank. An algorithm uses those that its operation has, and reads and writes
+/// only these buffers of the caller:
+///
+/// * The root of a broadcast only reads its receive buffer, the other ranks only write it.
+/// * In a reduction to a root, the other ranks must not use the receive buffer.
+/// * In a gather and a scatter, only the root uses `recv` and `send`, which can panic on other ranks.
+/// * The send buffer is never written.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     /// The calling rank.

@@ -154,6 +154,10 @@ fn parse_rule(operation: Operation, text: &str) -> Result<Rule, String> {
         match what {
             "ranks" => rule.ranks = range,
             "hosts" => rule.hosts = range,
+            // The ranks other than the root do not know the number of bytes.
+            "bytes" if matches!(operation, Operation::Gather | Operation::Scatter) => {
+                return Err(format!("has the condition '{condition}', which {operation} does not have"));
+            }
             "bytes" => rule.bytes = range,
             _ => return Err(invalid()),
         }

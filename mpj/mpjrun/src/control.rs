@@ -28,6 +28,8 @@ pub(crate) struct Control {
     /// Frames with unsent bytes.
     send_queue: VecDeque<QueueEntry>,
     backlog: usize,
+    /// Whether `backlog` has exceeded `MAX_BACKLOG`, so that messages were dropped.
+    overflowed: bool,
     closed: bool,
 }
 
@@ -48,6 +50,7 @@ impl Control {
             received: VecDeque::new(),
             send_queue: VecDeque::new(),
             backlog: 0,
+            overflowed: false,
             closed: false,
         })
     }
@@ -78,9 +81,9 @@ impl Control {
         Ok(())
     }
 
-    /// Returns an error if more than `MAX_BACKLOG` bytes are queued; `send` then drops further messages.
+    /// Returns an error if more than `MAX_BACKLOG` bytes were ever queued; `send` then drops further messages.
     pub(crate) fn check_backlog(&self) -> Result<(), String> {
-        match self.backlog > MAX_BACKLOG {
+        match self.overflowed {
             true => Err(format!(
                 "it does not read its control socket (more than {} MiB pending)",
                 MAX_BACKLOG >> 20
@@ -122,10 +125,11 @@ impl Control {
     }
 
     pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
-        if self.closed || self.backlog > MAX_BACKLOG {
+        if self.closed || self.overflowed {
             return;
         }
         self.backlog += frame.len();
+        self.overflowed = self.backlog > MAX_BACKLOG;
         match self.send_queue.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
             Some(last) => last.bytes.extend_from_slice(frame),
             None => self.send_queue.push_back(QueueEntry { bytes: frame.to_vec(), sent: 0, fd }),

@@ -120,6 +120,7 @@ impl ControlWriter {
             let (written, outcome) = self.write_bytes(&bytes, flags);
             queue = self.queue();
             queue.written += written as u64;
+            self.write_ended.notify_all();
             if let Err(error) = outcome {
                 queue.bytes.splice(..0, bytes[written..].iter().copied());
                 if error == Errno::AGAIN && flags.contains(SendFlags::DONTWAIT) {

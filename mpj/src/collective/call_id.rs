@@ -99,10 +99,12 @@ impl CallDigest {
                 .find(|it| it.id == id);
             known.map_or("another", |algorithm| algorithm.name)
         };
+        let has_none = |digest: CallDigest| (digest.0 >> 8) as u8 == 0;
         match (algorithm(self), algorithm(mine)) {
+            _ if has_none(self) != has_none(mine) => format!("called {self} with other blocks"),
             (theirs, ours) if theirs != ours => format!(
                 "called {self} with the algorithm {theirs}, this rank with {ours}: the lengths, the operations or the \
-                 MPJ_COLL parameters differ"
+                 rules differ (MPJ_COLL_*, dup_with_rules)"
             ),
             _ => format!("called {self} with a different root, operation or length"),
         }

@@ -135,15 +135,15 @@ impl CollContext {
         if let Some(first) = error.origin_rank().filter(|first| *first != site.rank && *first < site.size) {
             self.engine.roster().report_cause(site.rank, first);
         }
-        let others_know = match error.as_fault() {
-            // The other ranks learn of a death from the roster, and of a cancelled send from its sender.
-            Some(Fault::Dead { .. }) => return false,
-            Some(Fault::SendCancelled { .. }) => true,
-            _ => self.size == 1,
-        };
+        // The other ranks learn of a death from the roster, and of a cancelled send from its sender. A single rank cannot
+        // be out of step.
+        if matches!(error.as_fault(), Some(Fault::Dead { .. })) || self.size == 1 {
+            return false;
+        }
         let seq = self.state.take_origin_seq().unwrap_or(seq);
         let cause = Cause::from_error(&format!("rank {}", self.rank), site.rank, error);
-        if !self.state.set_broken(&cause) || others_know {
+        let is_first = self.state.set_broken(seq, &cause);
+        if !is_first || matches!(error.as_fault(), Some(Fault::SendCancelled { .. })) {
             return false;
         }
         Notice::Failed(cause).send(self, seq, (0..self.size).filter(|rank| *rank != self.rank));

@@ -98,7 +98,7 @@ impl<'a> Plan<'a> {
             let Some(new) = new else { continue };
             if !same_layout(old, new) {
                 let (prepared, found) = (describe(old), describe(new));
-                let why = format!("expected {prepared} as in the *_init call, found {found}");
+                let why = format!("expected {prepared} as in the prepared call, found {found}");
                 return Err(Error::new(ErrorClass::Buffer, call, why));
             }
             old.clone_from(new);
@@ -108,7 +108,7 @@ impl<'a> Plan<'a> {
 
     #[inline]
     pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<TempBuffers>> {
-        TempBuffers::for_steps(call, &self.steps, self.user.count(), self.datatype(BufIndex::RECV))
+        TempBuffers::for_steps(call, &self.steps, &self.user, self.datatype(BufIndex::RECV))
     }
 
     /// Returns the type of a buffer's items. Temporary buffers have the type of the receive buffer.
@@ -146,7 +146,7 @@ fn describe(items: &Buf) -> String {
 
 impl UserBuffers<'_> {
     #[inline]
-    fn get(&self, index: BufIndex) -> Option<&Buf> {
+    pub(super) fn get(&self, index: BufIndex) -> Option<&Buf> {
         match (self, index) {
             (UserBuffers::Pair(send, _), BufIndex::SEND) => Some(send),
             (UserBuffers::Pair(_, recv), BufIndex::RECV) => Some(recv),
@@ -156,7 +156,7 @@ impl UserBuffers<'_> {
     }
 
     #[inline]
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         match self {
             UserBuffers::Pair(..) => 2,
             UserBuffers::List(all) => all.len(),

@@ -67,7 +67,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     #[inline]
     pub(crate) unsafe fn new(context: C, call: CallId, plan: Plan<'a>) -> Self {
         let stall = StallDetector::new(&context);
-        let pending = context.take_pending();
+        let pending = Vec::new();
         Schedule {
             context,
             call,
@@ -319,7 +319,15 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
 }
 
 impl Schedule<'_> {
+    /// Runs the schedule until it has completed, with the vectors that the communicator keeps for that.
     pub(crate) fn run(&mut self) -> Result<()> {
+        self.pending = self.context.take_pending();
+        let outcome = self.run_to_end();
+        self.context.recycle(std::mem::take(&mut self.plan.steps), std::mem::take(&mut self.pending));
+        outcome
+    }
+
+    fn run_to_end(&mut self) -> Result<()> {
         let engine = self.context.engine();
         let what = |schedule: &Self| {
             schedule.stall.note_sleep();
@@ -346,7 +354,6 @@ impl<C: Deref<Target = CollContext>> Drop for Schedule<'_, C> {
         if !self.pending.is_empty() {
             self.cancel_and_wait();
         }
-        self.context.recycle(std::mem::take(&mut self.plan.steps), std::mem::take(&mut self.pending));
     }
 }
 
@@ -401,5 +408,33 @@ mod tests {
             Ok::<(), Error>(())
         })
         .expect("both ranks continue");
+    }
+
+    /// The tags of messages have fewer bits than sequence numbers, which wrap around, too.
+    #[test]
+    fn calls_stay_in_step_when_their_numbers_wrap_around() {
+        crate::threads(3, |world| {
+            let sum = crate::coll::allreduce([world.rank() as u64 + 1], [0u64], Op::Sum);
+            let mut persistent = world.prepare(sum)?;
+            for first in [i32::MAX as u32 - 2, u32::MAX - 2] {
+                let comm = world.dup()?;
+                for comm in [&*world, &comm] {
+                    comm.as_raw().collectives().coll_state().sequence().skip_to(first);
+                }
+                // Only `comm` is used meanwhile, so no rank is ahead in the world.
+                for round in 0..8u64 {
+                    let mut items = [if world.rank() == 1 { round } else { 0 }];
+                    comm.bcast(&mut items, 1)?;
+                    assert_eq!(items, [round]);
+                    assert_eq!(persistent.start()?.wait()?.1, [6]);
+                }
+                comm.barrier()?;
+                let refused = comm.bcast(&mut [0u8], if world.rank() == 2 { 9 } else { 0 });
+                let error = refused.and_then(|()| comm.barrier()).expect_err("rank 2 is refused").to_string();
+                assert!(error.contains("root 9"), "{error}");
+            }
+            Ok::<(), Error>(())
+        })
+        .expect("all ranks stay in step");
     }
 }

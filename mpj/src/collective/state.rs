@@ -25,8 +25,9 @@ pub(crate) struct CollState {
 
 #[derive(Debug, Default)]
 struct NoticeLog {
-    /// Why the collectives of this communicator are disabled.
-    broken: Option<Cause>,
+    /// The call by which the collectives of this communicator were disabled, and why. Earlier calls that are active
+    /// continue, but fail after a stall.
+    broken: Option<(u32, Cause)>,
     /// The earliest call that another rank has reported as failed, and the cause.
     first_failure: Option<(u32, Cause)>,
     /// Queries of waiting ranks: sequence number, rank, and the digest of the call on that rank.
@@ -63,18 +64,18 @@ impl CollState {
     #[inline]
     pub(crate) fn check_usable(&self, call: &'static str) -> Result<()> {
         if self.has_notices()
-            && let Some(cause) = &self.log().broken
+            && let Some((_, cause)) = &self.log().broken
         {
             return Err(cause.to_disabled_error(call));
         }
         Ok(())
     }
 
-    /// Disables the collectives of this communicator; returns false if they were disabled before.
-    pub(crate) fn set_broken(&self, cause: &Cause) -> bool {
+    /// Disables the collectives of this communicator from call `seq` on; returns false if they were disabled before.
+    pub(crate) fn set_broken(&self, seq: u32, cause: &Cause) -> bool {
         let mut log = self.log();
         let is_first = log.broken.is_none();
-        log.broken.get_or_insert_with(|| cause.clone());
+        log.broken.get_or_insert_with(|| (seq, cause.clone()));
         self.has_notices.store(true, Ordering::Relaxed);
         is_first
     }
@@ -203,14 +204,17 @@ impl NoticeLog {
     }
 
     fn check_call(&mut self, call: &CallId, is_stalled: bool) -> Result<()> {
-        if let Some(cause) = &self.broken {
+        let concerns_call = |seq: u32| is_stalled || !is_before(call.seq, seq);
+        if let Some((seq, cause)) = &self.broken
+            && concerns_call(*seq)
+        {
             return Err(cause.to_disabled_error(call.name));
         }
         if let Some((seq, cause)) = &self.first_failure
-            && (is_stalled || !is_before(call.seq, *seq))
+            && concerns_call(*seq)
         {
             let error = cause.to_error(call.name);
-            self.broken = Some(cause.clone());
+            self.broken.get_or_insert_with(|| (*seq, cause.clone()));
             return Err(error);
         }
         let (current, others) = std::mem::take(&mut self.queries).into_iter().partition(|q| q.0 == call.seq);

@@ -1,13 +1,14 @@
 //! The temporary buffers of a schedule.
 
-use mpj_collectives::Step;
+use mpj_collectives::{Span, Step};
 use mpj_datatypes::Datatype;
 use mpj_devices::{Buf, BufError};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
+use super::plan::UserBuffers;
 use crate::error::{Error, ErrorClass, Result};
 
-/// The temporary buffers of a schedule, of equal size, in one block. Items are aligned as their type is.
+/// The temporary buffers of a schedule, of equal size, in one block. Items are aligned as their type is, up to 64 bytes.
 #[derive(Debug)]
 pub(crate) struct TempBuffers {
     /// The items of the first buffer.
@@ -21,23 +22,38 @@ pub(crate) struct TempBuffers {
 const CACHE_LINE: usize = 64;
 
 impl TempBuffers {
-    /// Allocates what the steps write beyond the first `user_bufs` buffers: items of `datatype`. `None` if the steps
-    /// write only to those.
+    /// Allocates the buffers that the steps name and the caller does not have, for items of `datatype`. `None` if there
+    /// are no such buffers.
+    ///
+    /// # Errors
+    /// A span exceeds its buffer, which is a defect of the algorithm; memory is exhausted.
+    #[inline]
     pub(crate) fn for_steps(
         call: &'static str,
         steps: &[Step],
-        user_bufs: usize,
+        user: &UserBuffers<'_>,
         datatype: &Datatype,
     ) -> Result<Option<Self>> {
         let (mut items, mut count) = (0, 0);
-        for step in steps {
-            if let Step::Recv { into, .. } | Step::Copy { into, .. } = step
-                && into.count > 0
-                && into.buf.index() >= user_bufs
-            {
-                items = items.max(into.at + into.count);
-                count = count.max(into.buf.index() + 1 - user_bufs);
+        let mut check = |span: &Span| {
+            let Some(end) = span.at.checked_add(span.count) else { return false };
+            match user.get(span.buf) {
+                _ if span.count == 0 => true,
+                Some(buf) => end <= buf.count(),
+                None => {
+                    items = items.max(end);
+                    count = count.max(span.buf.index() + 1 - user.count());
+                    true
+                }
             }
+        };
+        let is_valid = steps.iter().all(|step| match step {
+            Step::Send { from: span, .. } | Step::Recv { into: span, .. } => check(span),
+            Step::Copy { from, into } | Step::ReduceLocal { from, into, .. } => check(from) && check(into),
+            Step::Fence => true,
+        });
+        if !is_valid {
+            return Err(Error::new(ErrorClass::Intern, call, "a step of the algorithm exceeds its buffer"));
         }
         (count > 0).then(|| TempBuffers::new(call, datatype, items, count)).transpose()
     }

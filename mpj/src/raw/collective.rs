@@ -2,9 +2,9 @@
 //!
 //! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received: a message that
 //! is shorter, longer or of another type is an error. The failing rank notifies the others, which fail with its error
-//! in this call or a later one. Collectives are then disabled on the communicator; point-to-point messages and
-//! other communicators continue to work unless a rank has died. A call that is refused because of its arguments fails in
-//! the same way.
+//! in this call or a later one; an earlier non-blocking call fails if it then waits for 300 ms. Later collectives on the
+//! communicator fail at once; point-to-point messages and other communicators continue to work unless a rank has died. A
+//! call that is refused because of its arguments fails in the same way.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
 //! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root, in [`reduce_scatter`]
@@ -32,7 +32,7 @@ use crate::op::Op;
 unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result<Plan<'a>>) -> Result<()> {
     comm.collective(call, |blocking| {
         let plan = plan()?;
-        // SAFETY: the caller's contract; the spans of the plan were checked.
+        // SAFETY: the caller's contract; `allocate` checks the spans of the plan.
         unsafe { blocking.run(plan) }
     })
 }
@@ -294,9 +294,8 @@ const LINEAR_MAX_BYTES: usize = 64 << 10;
 
 fn steps_of((operation, name): (Operation, &str), call: &Arguments<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    if let Some(algorithm) = mpj_collectives::algorithm_named(operation, name) {
-        (algorithm.steps)(call, &mut steps);
-    }
+    let algorithm = mpj_collectives::algorithm_named(operation, name).expect("the table has this algorithm");
+    (algorithm.steps)(call, &mut steps);
     steps
 }
 

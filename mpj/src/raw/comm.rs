@@ -220,11 +220,12 @@ impl Comm {
     /// # Errors
     /// It was freed before, or it is the world.
     pub fn free(&self) -> Result<()> {
-        self.check_not_freed("free")?;
         if self.inner.p2p.context() == WORLD << 1 {
             return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
         }
-        self.inner.freed.store(true, Ordering::Relaxed);
+        if self.inner.freed.swap(true, Ordering::Relaxed) {
+            return Err(Error::from_fault("free", Fault::Freed));
+        }
         // The channels are freed with the last handle, and pending operations own handles.
         self.inner.engine.begin_free(&self.inner.p2p);
         Ok(())

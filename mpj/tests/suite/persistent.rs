@@ -185,7 +185,7 @@ fn mismatched_start_fails_on_every_rank() {
         });
         for (mismatch, grown) in errors.expect("every rank returns `Ok`") {
             assert!(matches!(mismatch.class(), ErrorClass::Count | ErrorClass::Truncate), "{mismatch}");
-            let why = "expected 4 × u32 as in the *_init call, found 5 × u32";
+            let why = "expected 4 × u32 as in the prepared call, found 5 × u32";
             assert!(grown.class() == ErrorClass::Buffer && grown.to_string().contains(why), "{grown}");
         }
     }

@@ -62,7 +62,9 @@ impl FileStorage {
 
     fn allocate_with_header(fd: &OwnedFd, size: usize, len: usize) -> Result<u64, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
-        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, (HEADER + size) as u64)
+        // If a signal interrupts the call, the kernel undoes its progress.
+        let total = (HEADER + size) as u64;
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, total))
             .map_err(os("fallocate"))?;
         let header = Header { size: size as u64, epoch: new_epoch() };
         let written = rustix::io::pwrite(fd, &header.encode(), 0).map_err(os("pwrite"))?;

@@ -50,7 +50,7 @@ impl SharedStorage {
     pub fn create(len: usize) -> Result<SharedStorage, StorageError> {
         // Extends the file with memory, so that exhausted memory is an error here and not a signal later.
         let extend = |fd: &OwnedFd, total| {
-            rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, total)
+            rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, total))
                 .map_err(|error| StorageError::os(len, "fallocate", error))
         };
         Ok(SharedStorage { view: make(len, extend, true)? })

@@ -321,7 +321,8 @@ fn gather_collects_all_blocks_at_the_root() {
                 let own_span = |rank| Some(Span::new(BufIndex::SEND, 0, len(rank)));
                 let call =
                     |rank| Arguments { root, own: own_span(rank), recv: &recv, ..Arguments::new(rank, size) };
-                let user = |rank| [own(rank, len(rank)), empty(starts[size as usize])];
+                let all = |rank| if rank == root { empty(starts[size as usize]) } else { vec![] };
+                let user = |rank| [own(rank, len(rank)), all(rank)];
                 let report = simulate(algorithm, size, call, user);
                 assert_eq!(received(&report, root), gathered(size));
                 assert_eq!(report.rounds, size - 1);
@@ -359,7 +360,8 @@ fn scatter_sends_each_rank_its_block() {
                 let into = |rank| Some(Span::new(BufIndex::RECV, 0, len(rank)));
                 let call =
                     |rank| Arguments { root, into: into(rank), send: &send, ..Arguments::new(rank, size) };
-                let user = |rank| [own(rank, starts[size as usize]), empty(len(rank))];
+                let all = |rank| if rank == root { own(rank, starts[size as usize]) } else { vec![] };
+                let user = |rank| [all(rank), empty(len(rank))];
                 let report = simulate(algorithm, size, call, user);
                 for rank in 0..size {
                     let at = starts[rank as usize];
@@ -426,4 +428,33 @@ fn alltoall_sends_each_item_once() {
             assert_eq!((report.rounds, report.max_sent), (size - 1, total - COUNT));
         }
     });
+}
+
+/// In an alltoallv each rank selects its algorithm by its own total, so ranks can use different ones.
+#[test]
+fn alltoall_algorithms_can_be_mixed_and_take_blocks_of_any_lengths() {
+    let algorithms: Vec<&Algorithm> = mpj_collectives::algorithms_of(Operation::Alltoall).collect();
+    let len = |from: u32, to: u32| (from as usize * 7 + to as usize * 3) % 4;
+    let place = |rank: u32, lens: &dyn Fn(u32) -> usize| (0..rank).map(lens).sum::<usize>();
+    for size in SIZES.into_iter().filter(|size| *size < 100) {
+        let steps = |rank: u32| {
+            let send = |to| Span::new(BufIndex::SEND, place(to, &|to| len(rank, to)), len(rank, to));
+            let recv =
+                |from| Span::new(BufIndex::RECV, place(from, &|from| len(from, rank)), len(from, rank));
+            let arguments = Arguments { send: &send, recv: &recv, ..Arguments::new(rank, size) };
+            steps(algorithms[rank as usize % algorithms.len()], &arguments)
+        };
+        let bufs = |rank| {
+            let (sent, received) = (place(size, &|to| len(rank, to)), place(size, &|from| len(from, rank)));
+            [own(rank, sent), empty(received)]
+        };
+        let report = run(size, steps, bufs).expect("all messages match");
+        for rank in 0..size {
+            let sent = |from: u32| {
+                let at = place(rank, &|to| len(from, to));
+                (at..at + len(from, rank)).map(move |item| Some(Term::own(item, from)))
+            };
+            assert!(received(&report, rank).iter().copied().eq((0..size).flat_map(sent)), "{size} ranks");
+        }
+    }
 }

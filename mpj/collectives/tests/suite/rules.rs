@@ -127,5 +127,7 @@ fn invalid_rules_are_refused_with_the_reason() {
         let error = rules.set(Operation::Allreduce, text).unwrap_err();
         assert!(error.starts_with(why), "{text}: {error}");
     }
+    let error = rules.set(Operation::Gather, "linear:bytes=1-").unwrap_err();
+    assert_eq!(error, "has the condition 'bytes=1-', which gather does not have");
     assert!(rules.set(Operation::Dup, "linear").unwrap_err().contains("unknown algorithm"));
 }

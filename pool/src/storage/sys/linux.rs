@@ -33,6 +33,7 @@ pub(in crate::storage) fn reserve(len: usize) -> Result<MmapRaw, StorageError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let fd = rustix::fs::memfd_create("mpj-pool-huge", flags).map_err(os("memfd_create"))?;
     // Allocates the pages from the reserve, so that no access fails later.
-    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64).map_err(os("fallocate"))?;
+    rustix::io::retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64))
+        .map_err(os("fallocate"))?;
     MmapOptions::new().len(len).populate().map_raw(&fd).map_err(|error| StorageError::os(len, "mmap", error))
 }

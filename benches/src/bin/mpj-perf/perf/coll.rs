@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mpj::coll::{self, Algorithm, Operation, Rules};
+use mpj::coll::{self, Algorithm, Operation, Requirement, Rules};
 use mpj::{Error, Intracomm, Op, World};
 
 use super::Failure;
@@ -94,8 +94,8 @@ struct Series {
 impl Series {
     /// Returns whether the algorithm can be used for `n` elements.
     fn fits(&self, n: usize) -> bool {
-        let call = coll::Arguments { count: n, ..coll::Arguments::new(0, self.comm.size() as u32) };
-        self.algorithm.is_none_or(|algorithm| algorithm.fits(&call))
+        let needs = |algorithm: &Algorithm| algorithm.requires.contains(&Requirement::ItemPerRank);
+        n >= self.comm.size() || !self.algorithm.is_some_and(needs)
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn run(
     let (mut send, mut recv) = (Pages::filled(elements, 1.0)?, Pages::filled(elements, 0.0)?);
 
     let mut counts = vec![0; ranks];
-    let (mut curves, mut barrier) = (Vec::new(), 0.0);
+    let (mut curves, mut barrier) = (Vec::new(), None);
     for series in all_series {
         let Series { call, ref name, ref comm, .. } = series;
         let barrier_bytes = (call == Call::Barrier).then_some(0);
@@ -194,17 +194,20 @@ pub(crate) fn run(
             points.push(Point { x: bytes as f64, y: median, low: min, high });
         }
         match points[..] {
-            [only] if call == Call::Barrier => barrier = only.y,
+            [] => (),
+            // The barrier of the world, which the measurements use.
+            [only] if call == Call::Barrier && series.algorithm.is_none() => barrier = Some(only.y),
+            [_] if call == Call::Barrier => (),
             _ => curves.push(Curve { label: name.clone(), style: CurveStyle::of(curves.len()), points }),
         }
     }
     report.finish(world, svg, || page(curves, ranks, barrier))
 }
 
-fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
+fn page(curves: Vec<Curve>, ranks: usize, barrier: Option<f64>) -> Page {
     let lines = Lines {
         title: "One call after a barrier: time of the slowest rank".to_owned(),
-        finding: format!("A barrier alone takes {barrier:.2} µs"),
+        finding: barrier.map(|us| format!("A barrier alone takes {us:.2} µs")).unwrap_or_default(),
         x: "bytes of the vector (bcast, reduce, allreduce, reduce_scatter, scan) or of the block of each rank (others)",
         y: "time, µs",
         curves,
