@@ -59,6 +59,11 @@ impl<R: ReadBlock> FilledRange<R> {
     }
 
     #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.block.is_shared()
+    }
+
+    #[inline]
     pub(crate) fn into_block(self) -> R {
         self.block
     }

@@ -69,13 +69,16 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     ///
     /// # Errors
     /// As [`read_dynamic`](Self::read_dynamic), and if the elements are split over blocks, are in the other byte order,
-    /// or are not aligned in memory. In the message they begin at a multiple of 8, so the alignment depends on the
-    /// address of the message.
+    /// are not aligned in memory, or need validation in a block that [is shared](ReadBlock::is_shared). In the message
+    /// they begin at a multiple of 8, so the alignment depends on the address of the message.
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(SectionTag::slices::<T>())?;
         let kind = T::KIND;
         if size_of::<T>() > 1 && self.mode.order.is_foreign() {
             return Err(ReadError::ForeignOrder { kind });
+        }
+        if kind.needs_validation() && self.block.is_shared() {
+            return Err(ReadError::Shared { kind });
         }
         let bytes = contiguous_bytes(&self.block.bytes()[self.headroom..], &self.chain, value.at, value.len)?;
         check_len::<T>(bytes)?;

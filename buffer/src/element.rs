@@ -73,6 +73,11 @@ impl ElementKind {
         })
     }
 
+    /// Returns whether some bytes are not a valid element.
+    pub(crate) const fn needs_validation(self) -> bool {
+        matches!(self, Self::Bool | Self::Char | Self::Object)
+    }
+
     /// Returns the size of one element in bytes, 0 for objects.
     #[inline]
     pub const fn size(self) -> usize {

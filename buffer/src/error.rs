@@ -221,6 +221,14 @@ pub enum ReadError {
         /// Kind that was requested.
         kind: ElementKind,
     },
+    /// A view is impossible because another process could make the checked values invalid ([`is_shared`]); methods that
+    /// copy work.
+    ///
+    /// [`is_shared`]: mpj_pool::ReadBlock::is_shared
+    Shared {
+        /// Kind that was requested.
+        kind: ElementKind,
+    },
     /// A view is impossible because the elements are in the other byte order; methods that copy work.
     ForeignOrder {
         /// Kind that was requested.

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::codec::RecordWriter;
 use crate::header::SectionTag;
 use crate::read::contiguous_bytes;
-use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, WriteError, Writing};
+use crate::{
+    Buffer, Codec, CodecError, ElementKind, Overflow, Postcard, ReadError, Reading, WriteError, Writing,
+};
 
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Appends an object, encoded by [`Postcard`], to the open section of such objects, or to a new one.
@@ -85,8 +87,12 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// [`ReadError`]; then the object is still unread.
     pub fn read_object_with<C: Codec, T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
         let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
-        // Copied only if several chunks of a message that this process has written hold the value.
-        let bytes = self.range(value.at, value.len)?;
+        // Copied if several chunks of a message that this process has written hold the value, or if a text in it could
+        // change after its validation.
+        let bytes = match self.range(value.at, value.len)? {
+            bytes if self.block.is_shared() => bytes.into_owned().into(),
+            bytes => bytes,
+        };
         let object = C::decode(&bytes).map_err(ReadError::Codec)?;
         self.mode.finish_record(value);
         Ok(object)
@@ -96,7 +102,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     ///
     /// # Errors
     /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not contiguous. In a
-    /// received message every value is contiguous.
+    /// received message every value is contiguous. [`ReadError::Shared`] if the block [is shared](ReadBlock::is_shared).
     ///
     /// # Examples
     /// ```
@@ -111,6 +117,9 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// ```
     pub fn view_object_with<'a, C: Codec, T: Deserialize<'a>>(&'a mut self) -> Result<T, ReadError> {
         let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
+        if self.block.is_shared() {
+            return Err(ReadError::Shared { kind: ElementKind::Object });
+        }
         // Not through a method of `self`, which would borrow the mode too: it changes while the value is borrowed.
         let bytes = contiguous_bytes(&self.block.bytes()[self.headroom..], &self.chain, value.at, value.len)?;
         let object = C::decode(bytes).map_err(ReadError::Codec)?;

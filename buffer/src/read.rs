@@ -31,8 +31,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// The elements count as read.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned for the type, or
-    /// the section has the other byte order.
+    /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned for the type, the
+    /// section has the other byte order, or the type needs validation and the block [is shared](ReadBlock::is_shared).
     #[inline]
     pub fn view<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let open = self.target(SectionTag::of::<T>())?;
@@ -57,6 +57,9 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         open.touched |= count > 0;
         if size_of::<T>() > 1 && open.order.is_foreign() {
             return Err(ReadError::ForeignOrder { kind });
+        }
+        if kind.needs_validation() && self.block.is_shared() {
+            return Err(ReadError::Shared { kind });
         }
         // Not through `static_range`, which borrows all of `self`: the mode changes while the view is borrowed.
         let static_part = &self.block.bytes()[self.headroom..];

@@ -71,11 +71,18 @@ pub unsafe trait RawBuffer: Send {
 /// 1. `bytes` always returns the same bytes, which neither move nor are unmapped;
 /// 2. `region_of_bytes` always returns the same region, which does not move and contains the bytes.
 ///
-/// The bytes may be uninitialised, but initialised ones stay so.
+/// The bytes may be uninitialised, but initialised ones stay so. They do not change, but see
+/// [`is_shared`](Self::is_shared).
 #[expect(unsafe_code, reason = "the contract that buffers rely on when they read messages in place")]
 pub unsafe trait ReadBlock: Send {
     /// Returns the bytes, which may be uninitialised.
     fn bytes(&self) -> &[MaybeUninit<u8>];
+
+    /// Returns whether another process could change the bytes by a defect. A reader must then check a copy of them, not
+    /// the bytes, if an invalid value would be undefined behaviour. The result is always the same.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// As [`RawBuffer::region_offset`], for these bytes.
     fn region_offset_of_bytes(&self) -> Option<(RegionKey, usize)> {

@@ -96,6 +96,9 @@ impl fmt::Display for ReadError {
             Self::End => f.write_str("no further section"),
             Self::Invalid { kind, index } => write!(f, "element {index} is not a valid {kind}"),
             Self::Misaligned { kind } => write!(f, "the elements are not aligned for a view of {kind}"),
+            Self::Shared { kind } => {
+                write!(f, "cannot view {kind}: it needs validation, and the memory is shared with its sender")
+            }
             Self::ForeignOrder { kind } => {
                 write!(f, "cannot view {kind}: the section has the other byte order")
             }

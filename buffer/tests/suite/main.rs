@@ -17,4 +17,5 @@ mod places;
 mod receiver;
 mod reserves;
 mod roundtrip;
+mod shared;
 mod streams;
