@@ -95,6 +95,9 @@ pub struct Caps {
     /// The smallest body that the sender [exports](Device::export) instead of sending it eagerly, if it is in a pool
     /// block, so that its receiver can [view](Endpoint::view) it. A body that is not eager is exported at any length.
     pub export_min: Option<usize>,
+    /// Whether a [view](Endpoint::view) is in memory that another process can write. The device exports only blocks of
+    /// its [exportable storage](Device::exportable_storage) then.
+    pub shared_views: bool,
 }
 
 impl Caps {
@@ -113,6 +116,7 @@ impl Caps {
             noncontiguous: false,
             register_min: None,
             export_min: None,
+            shared_views: false,
         }
     }
 }

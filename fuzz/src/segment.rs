@@ -74,7 +74,7 @@ impl Rank {
         let found =
             engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: EXPORT_TAG });
         let Some(message) = found.ok().flatten() else { return };
-        match engine.recv_view(message) {
+        match engine.recv_view(message, true) {
             Ok(viewed) => {
                 assert!(overwritten || is_whole(&viewed), "a different message was viewed");
                 self.views.push(viewed);

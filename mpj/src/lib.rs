@@ -120,7 +120,7 @@ pub mod datatypes {
 }
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
-pub use comm::{Intracomm, Message, ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};
+pub use comm::{Intracomm, Message, ReceivedBuffer};
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
@@ -158,6 +158,7 @@ pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
+pub use raw::ReceivedBlock;
 pub use request::{
     ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,
     Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some,

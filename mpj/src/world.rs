@@ -111,8 +111,9 @@ impl World {
     }
 
     /// Returns the pool of this rank. Ranks that share memory with this rank can read its blocks in place: if
-    /// [`isend`](Intracomm::isend) sends a block, [`recv_block`](Intracomm::recv_block) need not copy it. Without
-    /// shared memory, or when `MPJ_SHM_POOL_MIB` is used up, the pool allocates private memory.
+    /// [`isend`](Intracomm::isend) sends a block, [`recv_block`](Intracomm::recv_block) and, in another process,
+    /// [`recv_buffer`](Intracomm::recv_buffer) need not copy it. The request then completes when the receiver drops the
+    /// message. Without shared memory, or when `MPJ_SHM_POOL_MIB` is used up, the pool allocates private memory.
     pub fn pool(&self) -> &RankPool {
         self.engine().pool()
     }

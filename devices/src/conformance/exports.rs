@@ -103,7 +103,7 @@ fn can_view(m: &Member, to: u32) -> bool {
 
 /// Receives a message as a view and checks it. If it cannot be viewed, discards the message and returns `None`.
 fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
-    match m.engine.recv_view(message(m, from, tag)) {
+    match m.engine.recv_view(message(m, from, tag), false) {
         Ok(viewed) => {
             assert!(viewed.bytes() == data, "tag {tag}");
             Some(viewed)
@@ -302,7 +302,7 @@ pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     let early = m.engine.improbe(&m.world, Pattern { source: 0, tag: 0 }).unwrap();
     // The RTS might not have arrived yet.
     if let Some(message) = early {
-        let message = m.engine.recv_view(message).expect_err("the send was cancelled");
+        let message = m.engine.recv_view(message, false).expect_err("the send was cancelled");
         drop(message);
     }
     m.barrier();

@@ -17,6 +17,7 @@ use crate::message::Envelope;
 pub struct ViewedMessage {
     message: Envelope,
     view: Option<View>,
+    is_shared: bool,
     engine: Weak<Engine>,
     channel: Arc<Channel>,
     from: PeerId,
@@ -27,6 +28,12 @@ impl ViewedMessage {
     /// Returns the envelope of the message.
     pub fn envelope(&self) -> &Envelope {
         &self.message
+    }
+
+    /// Returns whether another process can write the bytes ([`Caps::shared_views`](crate::Caps::shared_views)). It must
+    /// not do so before this value is dropped.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Returns the bytes of the message.
@@ -52,16 +59,26 @@ impl fmt::Debug for ViewedMessage {
 }
 
 impl Engine {
-    /// Receives the message of a matched probe without a copy, by viewing it in the sender's exported memory.
+    /// Receives the message of a matched probe without a copy, by viewing it in the sender's exported memory; if
+    /// `only_shared`, only if the view [is shared](ViewedMessage::is_shared).
     ///
     /// # Errors
     /// Returns the message if it cannot be viewed, for example because its sender has not exported it.
-    pub fn recv_view(self: &Arc<Self>, message: MatchedMessage) -> Result<ViewedMessage, MatchedMessage> {
+    pub fn recv_view(
+        self: &Arc<Self>,
+        message: MatchedMessage,
+        only_shared: bool,
+    ) -> Result<ViewedMessage, MatchedMessage> {
         let MatchedMessage { channel, unexpected } = &message;
         let UnexpectedBody::Rendezvous { op, key: Some(key) } = &unexpected.body else { return Err(message) };
         let (from, bytes) = (unexpected.from, unexpected.message.bytes);
         let Ok(peer) = self.peer(from) else { return Err(message) };
         let mut out = peer.outbox();
+        let is_shared = out.caps.shared_views;
+        if only_shared && !is_shared {
+            drop(out);
+            return Err(message);
+        }
         let view = out.endpoint.view(key, bytes);
         if view.is_ok() {
             out.sent.zero_copy.add(bytes);
@@ -73,6 +90,7 @@ impl Engine {
                 Ok(ViewedMessage {
                     message: unexpected.message,
                     view: Some(view),
+                    is_shared,
                     engine: Arc::downgrade(self),
                     channel: Arc::clone(channel),
                     from,

@@ -81,7 +81,7 @@ pub const SHM_POOL_MIB: Number = Number {
 /// Returns the capabilities of the device, whose fragments have `fragment` bytes.
 pub(crate) fn caps(config: &Config, fragment: usize, has_pool: bool) -> Caps {
     let eager = config.size(&SHM_EAGER_LIMIT).min(fragment);
-    Caps { export_min: has_pool.then_some(EXPORT_MIN), ..Caps::frames(eager, fragment) }
+    Caps { export_min: has_pool.then_some(EXPORT_MIN), shared_views: true, ..Caps::frames(eager, fragment) }
 }
 
 /// The driver of `shmdev`.

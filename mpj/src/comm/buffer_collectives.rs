@@ -3,15 +3,15 @@
 use mpj_buffer::{Buffer, Reading};
 use mpj_collectives::Operation;
 use mpj_datatypes::Primitive;
-use mpj_pool::{DefaultBlock, RawBuffer};
+use mpj_pool::{DefaultBlock, ReadBlock};
 
 use super::Intracomm;
-use super::buffer_p2p::{alloc_for, parse};
+use super::buffer_p2p::parse;
 use crate::address::number;
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{Buf, ChainSegment, Comm};
+use crate::raw::{Buf, ChainSegment, Comm, alloc_for};
 use crate::types::SendBuf;
 
 impl Intracomm {
@@ -84,7 +84,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`bcast_buffer`](Self::bcast_buffer).
-    pub fn gather_buffers<R: RawBuffer>(
+    pub fn gather_buffers<R: ReadBlock>(
         &self,
         buffer: &Buffer<R, Reading>,
         root: usize,
@@ -119,7 +119,7 @@ impl Intracomm {
     /// # Errors
     /// As [`bcast_buffer`](Self::bcast_buffer); [`ErrorClass::Count`] on all ranks if the number of the root's buffers
     /// is not the number of ranks.
-    pub fn scatter_buffers<R: RawBuffer>(
+    pub fn scatter_buffers<R: ReadBlock>(
         &self,
         buffers: &[Buffer<R, Reading>],
         root: usize,
@@ -221,7 +221,7 @@ fn gather(
     Ok(all)
 }
 
-fn scatter<R: RawBuffer>(
+fn scatter<R: ReadBlock>(
     blocking: &mut BlockingCall<'_>,
     digest: CallDigest,
     call: &'static str,

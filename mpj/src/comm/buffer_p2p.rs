@@ -1,21 +1,26 @@
 //! Receives of [`Buffer`]s.
 
 use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, Reading};
-use mpj_datatypes::Primitive;
-use mpj_devices::{Envelope, Matched, MatchedMessage};
-use mpj_pool::{DefaultBlock, Pool, RawBuffer, ReadBlock};
+use mpj_devices::{Envelope, MatchedMessage};
+use mpj_pool::{Pool, ReadBlock};
 
-use super::{Intracomm, Message};
+use super::{Intracomm, Message, ReceivedBuffer};
 use crate::address::{IntoSource, Source, Tag};
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{self, Buf};
+use crate::raw::{self, InPlace, ReceivedBlock, alloc_for};
 use crate::status::Status;
 
 /// The name of all receives of this file in errors.
 const CALL: &str = "recv_buffer";
 
 impl Intracomm {
-    /// Receives a [`Buffer`] of any length into a block of the global pool.
+    /// Receives a [`Buffer`] of any length. It is read in the sender's memory if the sender has sent a block of its
+    /// [`World::pool`](crate::World::pool) in shared memory, and [`recv_block`](Self::recv_block) would read it in
+    /// place. Otherwise it is in a block of the global pool; threads of one process copy it.
+    ///
+    /// If it is read in the sender's memory, the sender's request completes when the buffer is dropped. Ranks that send
+    /// blocks of their pools to each other must therefore drop the received buffer before they wait for their own send.
+    /// [`recv_buffer_in`](Self::recv_buffer_in) always copies, and returns a buffer that can be written again.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -43,12 +48,16 @@ impl Intracomm {
         &self,
         source: impl IntoSource,
         tag: impl Into<Tag>,
-    ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
+    ) -> Result<(ReceivedBuffer, Status)> {
         let (comm, source) = (self.as_raw(), source.into_source());
         if source == Source::Null {
-            return empty_buffer(comm, mpj_pool::global());
+            let (message, status) = empty_buffer(comm, mpj_pool::global())?;
+            let bytes = message.len();
+            // SAFETY: a message without a dynamic part is at the start of its block.
+            let block = unsafe { ReceivedBlock::not_received(message.into_block(), bytes) };
+            return Ok((to_buffer(CALL, block)?, status));
         }
-        probe_and_receive(comm, CALL, source.number(), tag.into().number())
+        recv(comm, CALL, source.number(), tag.into().number())
     }
 
     /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
@@ -90,15 +99,17 @@ impl Intracomm {
             return empty_buffer(comm, pool);
         }
         let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
-        receive_in(comm, CALL, message, pool, limit)
+        receive_in(comm, message, pool, limit)
     }
 }
 
 impl Message {
     /// Receives the message as [`Intracomm::recv_buffer`] does, with the same errors.
-    pub fn recv_buffer(self) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
+    pub fn recv_buffer(self) -> Result<(ReceivedBuffer, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        receive(comm.as_raw(), CALL, message)
+        let status = Status::of(message.envelope());
+        let block = raw::mrecv_block_as(comm.as_raw(), CALL, message, InPlace::SharedPool)?;
+        Ok((to_buffer(CALL, block)?, status))
     }
 
     /// Receives the message as [`Intracomm::recv_buffer_in`] does, with the same errors.
@@ -108,7 +119,7 @@ impl Message {
         limit: usize,
     ) -> Result<(Buffer<P::Block, Reading>, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        receive_in(comm.as_raw(), CALL, message, pool, limit)
+        receive_in(comm.as_raw(), message, pool, limit)
     }
 }
 
@@ -120,89 +131,42 @@ fn empty_buffer<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block,
     Ok((buffer.commit(), Status::empty()))
 }
 
-/// Receives the next matching message: in its own block if it arrived in one, otherwise in one of the global pool.
-pub(super) fn probe_and_receive(
+/// Receives the next matching message.
+pub(super) fn recv(
     comm: &raw::Comm,
     call: &'static str,
     source: i32,
     tag: i32,
-) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
-    match raw::mprobe_or_recv(comm, call, source, tag)? {
-        Matched::Block(message, block) => {
-            // SAFETY: the block was filled with the message.
-            let buffer = unsafe { parse(call, block, message.source, message.bytes) }?;
-            Ok((buffer, Status::of(&message)))
-        }
-        Matched::Message(message) => receive_in(comm, call, message, mpj_pool::global(), usize::MAX),
-    }
-}
-
-/// As [`probe_and_receive`], for an extracted message.
-fn receive(
-    comm: &raw::Comm,
-    call: &'static str,
-    message: MatchedMessage,
-) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
-    let Envelope { source, bytes, .. } = *message.envelope();
-    let status = Status::of(message.envelope());
-    match comm.engine().recv_block(message) {
-        // SAFETY: the block was filled with the message.
-        Ok(block) => Ok((unsafe { parse(call, block, source, bytes) }?, status)),
-        Err(message) => receive_in(comm, call, message, mpj_pool::global(), usize::MAX),
-    }
+) -> Result<(ReceivedBuffer, Status)> {
+    let block = raw::recv_block_as(comm, call, source, tag, InPlace::SharedPool)?;
+    let status = Status::of(block.envelope());
+    Ok((to_buffer(call, block)?, status))
 }
 
 /// Receives an extracted message into a block of a pool.
 fn receive_in<P: Pool>(
     comm: &raw::Comm,
-    call: &'static str,
     message: MatchedMessage,
     pool: &P,
     limit: usize,
 ) -> Result<(Buffer<P::Block, Reading>, Status)> {
     let Envelope { source, bytes, .. } = *message.envelope();
-    let block = match alloc_for(call, pool, limit, source, bytes) {
-        Ok(block) => block,
-        // The sender might wait for the match.
-        Err(error) => {
-            raw::discard(comm, message);
-            return Err(error);
-        }
-    };
-    let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
-    // SAFETY: the block is ours, has at least `bytes` bytes, and no other code accesses it until the call returns.
-    let status = unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.with_call(call))?;
+    let (block, status) = raw::mrecv_in(comm, CALL, message, pool, limit)?;
     // SAFETY: the receive has filled the block.
-    Ok((unsafe { parse(call, block, source, bytes) }?, status))
+    Ok((unsafe { parse(CALL, block, source, bytes) }?, status))
 }
 
-/// Allocates a block for `bytes` bytes from communicator rank `source`, unless they exceed `limit`.
-pub(super) fn alloc_for<P: Pool>(
-    call: &'static str,
-    pool: &P,
-    limit: usize,
-    source: u32,
-    bytes: usize,
-) -> Result<P::Block> {
-    if bytes > limit {
-        let why = format!("message of {bytes} bytes from rank {source} exceeds the limit of {limit}");
-        return Err(Error::new(ErrorClass::Truncate, call, why));
-    }
-    let block = pool.alloc(bytes).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
-    match block.capacity() {
-        // Other crates can implement pools.
-        capacity if capacity < bytes => {
-            let why = format!(
-                "the pool returned a block of {capacity} bytes for a message of {bytes} (defect of the pool)"
-            );
-            Err(Error::new(ErrorClass::NoMem, call, why))
-        }
-        _ => Ok(block),
-    }
+/// Makes a buffer in the block of a message.
+#[inline]
+pub(super) fn to_buffer(call: &'static str, block: ReceivedBlock) -> Result<ReceivedBuffer> {
+    let (source, len) = (block.envelope().source, block.len());
+    // SAFETY: all bytes of the message are initialised.
+    unsafe { parse(call, block, source, len) }
 }
 
 /// # Safety
 /// The first `bytes` bytes of the block are initialised.
+#[inline]
 pub(super) unsafe fn parse<B: ReadBlock>(
     call: &'static str,
     block: B,

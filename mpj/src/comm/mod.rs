@@ -12,4 +12,4 @@ mod started;
 
 pub use intra::Intracomm;
 pub use p2p::Message;
-pub use recv_block::{ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};
+pub use recv_block::ReceivedBuffer;

@@ -65,12 +65,8 @@ impl Intracomm {
         tag: impl Into<Tag>,
     ) -> Result<(T, Status)> {
         const CALL: &str = "recv_object";
-        let (mut message, status) = buffer_p2p::probe_and_receive(
-            self.as_raw(),
-            CALL,
-            source.into_source().number(),
-            tag.into().number(),
-        )?;
+        let (source, tag) = (source.into_source().number(), tag.into().number());
+        let (mut message, status) = buffer_p2p::recv(self.as_raw(), CALL, source, tag)?;
         Ok((message.read_object().map_err(|e| decode_error::<T>(CALL, status.source_rank(), &e))?, status))
     }
 

@@ -259,7 +259,7 @@ pub struct Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(message) = self.message.take() {
-            raw::discard(self.comm.as_raw(), message);
+            raw::mdiscard(self.comm.as_raw(), message);
         }
     }
 }

@@ -1,22 +1,14 @@
 //! Receives into a block of the library, or by reading the message in the sender's memory.
 
-use std::fmt;
-use std::mem::{MaybeUninit, align_of};
-use std::ops::{Deref, DerefMut};
-
 use mpj_buffer::{Buffer, Reading};
-use mpj_datatypes::{Primitive, Receivable, Signature};
-use mpj_devices::{ANY_TAG, DataPath, Envelope, MatchedMessage};
-use mpj_pool::{DefaultBlock, RawBuffer, ReadBlock};
+use mpj_datatypes::Receivable;
 
-use super::buffer_p2p::alloc_for;
+use super::buffer_p2p::to_buffer;
 use super::{Intracomm, Message};
-use crate::address::{IntoSource, PROC_NULL_NUMBER, Source, Tag};
+use crate::address::{IntoSource, PROC_NULL_NUMBER, Tag};
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{self, Buf};
+use crate::raw::{self, InPlace, ReceivedBlock};
 use crate::status::Status;
-
-const CALL: &str = "recv_block";
 
 impl Intracomm {
     /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if:
@@ -24,7 +16,8 @@ impl Intracomm {
     ///   message above the eager limit, and every pool block of 16 KiB or more;
     /// * it is contiguous in one shared block of the sender's [`World::pool`](crate::World::pool), or anywhere if both
     ///   ranks are threads of one process; and
-    /// * `smdev` or `shmdev` connects the ranks, and neither uses [`DataPath::Buffered`] for the message.
+    /// * `smdev` or `shmdev` connects the ranks, and neither uses [`DataPath::Buffered`](crate::DataPath::Buffered) for
+    ///   the message.
     ///
     /// Otherwise it is in a block of the global pool.
     ///
@@ -56,90 +49,19 @@ impl Intracomm {
         source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<(ReceivedBlock, Status)> {
-        let (comm, source) = (self.as_raw(), source.into_source());
-        if source == Source::Null {
-            return comm.check_not_freed(CALL).map(|()| (ReceivedBlock::from_proc_null(), Status::empty()));
-        }
-        let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
-        receive(comm, message)
+        raw::recv_block(self.as_raw(), source.into_source().number(), tag.into().number(), InPlace::All)
     }
 }
 
 impl Message {
     /// Receives the message as [`Intracomm::recv_block`] does, with the same errors.
     pub fn recv_block(self) -> Result<(ReceivedBlock, Status)> {
-        let (comm, message) = self.into_parts(CALL)?;
-        receive(comm.as_raw(), message)
+        let (comm, message) = self.into_parts("recv_block")?;
+        raw::mrecv_block(comm.as_raw(), message, InPlace::All)
     }
-}
-
-fn receive(comm: &raw::Comm, message: MatchedMessage) -> Result<(ReceivedBlock, Status)> {
-    let envelope = *message.envelope();
-    let status = Status::of(&envelope);
-    let received = |location| (ReceivedBlock { envelope, location }, status);
-    if envelope.bytes == 0 {
-        // SAFETY: there is nothing to write.
-        unsafe { raw::mrecv(comm, Buf::empty(), message) }.map_err(|error| error.with_call(CALL))?;
-        return Ok(received(Location::Empty));
-    }
-    let message = match comm.path().unwrap_or(comm.engine().path()) {
-        DataPath::Buffered => message,
-        DataPath::Auto | DataPath::ZeroCopy => match comm.engine().recv_view(message) {
-            Ok(viewed) => return Ok(received(Location::AtSender(viewed))),
-            Err(message) => message,
-        },
-    };
-    let message = match comm.engine().recv_block(message) {
-        Ok(block) => return Ok(received(Location::Local(block))),
-        Err(message) => message,
-    };
-    let block = match alloc_for(CALL, mpj_pool::global(), usize::MAX, envelope.source, envelope.bytes) {
-        Ok(block) => block,
-        // The sender might wait for the match.
-        Err(error) => {
-            raw::discard(comm, message);
-            return Err(error);
-        }
-    };
-    let buf = Buf::in_block(&block, 0, envelope.bytes, Primitive::Packed);
-    // SAFETY: the block is ours, has at least `envelope.bytes` bytes, and no other code accesses it until the call
-    // returns.
-    unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.with_call(CALL))?;
-    Ok(received(Location::Local(block)))
-}
-
-/// A message received by [`Intracomm::recv_block`].
-///
-/// It derefs to the packed bytes. It can be sent to other threads, and can outlive the communicator.
-pub struct ReceivedBlock {
-    envelope: Envelope,
-    location: Location,
-}
-
-/// # Invariants
-/// 1. The block of `Local` was filled with the message.
-#[derive(Debug)]
-enum Location {
-    /// The message has no bytes.
-    Empty,
-    Local(DefaultBlock),
-    AtSender(mpj_devices::ViewedMessage),
 }
 
 impl ReceivedBlock {
-    fn from_proc_null() -> Self {
-        let (source, signature) = (PROC_NULL_NUMBER.cast_unsigned(), Signature::EMPTY);
-        ReceivedBlock {
-            envelope: Envelope { source, tag: ANY_TAG, immediate: 0, code: 0, signature, bytes: 0 },
-            location: Location::Empty,
-        }
-    }
-
-    /// Returns whether the message is read in its sender's memory.
-    pub fn is_zero_copy(&self) -> bool {
-        matches!(self.location, Location::AtSender(_))
-    }
-
     /// Returns the items of the message.
     ///
     /// # Errors
@@ -148,7 +70,7 @@ impl ReceivedBlock {
     pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
         const CALL: &str = "try_as_slice";
         let datatype = T::datatype();
-        let count = self.envelope.items_of(&datatype).map_err(|fault| Error::from_fault(CALL, fault))?;
+        let count = self.envelope().items_of(&datatype).map_err(|fault| Error::from_fault(CALL, fault))?;
         if datatype.needs_validation() || !datatype.is_contiguous() || datatype.size() != size_of::<T>() {
             let why = format!(
                 "{} has padding or values that need validation; receive it with recv",
@@ -169,8 +91,8 @@ impl ReceivedBlock {
         Ok(unsafe { std::slice::from_raw_parts(items, count) })
     }
 
-    /// Returns the message as a [`Buffer`](crate::buffer::Buffer). A message with a dynamic part is sent from several
-    /// blocks, so it was copied into one.
+    /// Returns the message as a [`Buffer`]. A message with a dynamic part is sent from several blocks, so it was copied
+    /// into one.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -193,89 +115,24 @@ impl ReceivedBlock {
     /// # Errors
     /// [`ErrorClass::Buffer`] if the message is not a buffer, comes from `PROC_NULL`, or has a newer format.
     pub fn try_into_buffer(self) -> Result<ReceivedBuffer> {
-        let (source, len) = (self.envelope.source, self.len());
-        if source == PROC_NULL_NUMBER.cast_unsigned() {
-            return Err(Error::new(
-                ErrorClass::Buffer,
-                "try_into_buffer",
-                "no message: the source was PROC_NULL",
-            ));
+        const CALL: &str = "try_into_buffer";
+        if self.envelope().source == PROC_NULL_NUMBER.cast_unsigned() {
+            let why = "no message: the source was PROC_NULL";
+            return Err(Error::new(ErrorClass::Buffer, CALL, why));
         }
-        // SAFETY: all bytes of the message are initialised.
-        let buffer =
-            unsafe { super::buffer_p2p::parse("try_into_buffer", ReadOnlyBlock(self), source, len) }?;
-        Ok(ReceivedBuffer(buffer))
+        to_buffer(CALL, self)
     }
 }
 
-impl Deref for ReceivedBlock {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.location {
-            Location::Empty => &[],
-            // SAFETY: invariant 1 of `Location`.
-            Location::Local(block) => unsafe { block.as_uninit()[..self.envelope.bytes].assume_init_ref() },
-            Location::AtSender(viewed) => viewed.bytes(),
-        }
-    }
-}
-
-impl fmt::Debug for ReceivedBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "ReceivedBlock({} B, {})",
-            self.len(),
-            if self.is_zero_copy() { "zero copy" } else { "local" }
-        )
-    }
-}
-
-/// A read-only [`Buffer`](crate::buffer::Buffer) in the block of a received message; see
-/// [`ReceivedBlock::try_into_buffer`].
-pub struct ReceivedBuffer(Buffer<ReadOnlyBlock, Reading>);
-
-impl Deref for ReceivedBuffer {
-    type Target = Buffer<ReadOnlyBlock, Reading>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for ReceivedBuffer {
-    /// Reading advances the buffer's position.
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
-}
-
-impl fmt::Debug for ReceivedBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReceivedBuffer({:?})", self.0)
-    }
-}
-
-/// The bytes of a received message. They might be in the sender's memory, so this type cannot write them.
+/// A [`Buffer`] in the block of a received message. The block might be in the sender's memory, so the buffer is
+/// read-only:
 ///
 /// ```compile_fail,E0599
-/// use mpj::ReadOnlyBlock;
-/// use mpj::buffer::{Buffer, Reading};
-///
-/// fn overwrite(message: Buffer<ReadOnlyBlock, Reading>) {
+/// fn overwrite(message: mpj::ReceivedBuffer) {
 ///     message.clear(); // a buffer for writing
 /// }
 /// ```
-#[derive(Debug)]
-pub struct ReadOnlyBlock(ReceivedBlock);
-
-// SAFETY: while the message exists, its bytes neither move nor change, and no field changes. `region_of_bytes` returns
-// `None`.
-unsafe impl ReadBlock for ReadOnlyBlock {
-    fn bytes(&self) -> &[MaybeUninit<u8>] {
-        let bytes: &[u8] = &self.0;
-        // SAFETY: any byte is a `MaybeUninit<u8>`, and the result is only read.
-        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
-    }
-}
+///
+/// If another process can write the memory, [`view`](Buffer::view) of `bool` and `char` and
+/// [`view_object_with`](Buffer::view_object_with) are errors: use the methods that copy.
+pub type ReceivedBuffer = Buffer<ReceivedBlock, Reading>;

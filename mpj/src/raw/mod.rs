@@ -1,8 +1,9 @@
 //! The untyped core, whose operations work on [`Buf`]s: pointers with a count and a
 //! [`Datatype`](struct@mpj_datatypes::Datatype).
 //!
-//! The typed interface is built on this module. Invalid ranks, tags, roots and counts are rejected with an
-//! [`Error`](crate::Error). Pointers cannot be checked, so calls that access a buffer are unsafe.
+//! [`recv_block`] receives a message of unknown length. The typed interface is built on this module. Invalid ranks,
+//! tags, roots and counts are rejected with an [`Error`](crate::Error). Pointers cannot be checked, so calls that access
+//! a buffer are unsafe.
 //!
 //! # Contract of every call
 //! * Send buffer: the bytes of the items, or of the segments of a chain, are initialised, and no code writes them until
@@ -26,6 +27,7 @@ mod collective_requests;
 mod comm;
 mod p2p;
 mod plans;
+mod recv_block;
 mod request;
 mod wait_many;
 
@@ -41,6 +43,8 @@ pub use mpj_devices::{
 };
 pub use mpj_pool::RegionKey;
 pub use p2p::*;
+pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
+pub(crate) use recv_block::{alloc_for, mrecv_block_as, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;
 pub use request::Request;
 pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};

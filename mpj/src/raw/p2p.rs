@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 use mpj_devices::trace::Trace;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, Matched, MatchedMessage, Mode,
-    Outcome, Pattern, Receive, Sent, Source, Target, WaitReason,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, MatchedMessage, Mode, Outcome,
+    Pattern, Receive, Sent, Source, Target, WaitReason,
 };
 
 use super::PROC_NULL;
@@ -33,7 +33,7 @@ pub(super) fn check_no_overlap(call: &'static str, count: usize, datatype: &Data
 }
 
 #[inline]
-fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
+pub(super) fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
     comm.check_not_freed(call)?;
     if tag != ANY_TAG {
         check_tag(call, tag)?;
@@ -340,12 +340,6 @@ pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) 
     comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
 }
 
-/// As [`mprobe`]. If the body has arrived in a block, the message is also received.
-pub(crate) fn mprobe_or_recv(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Matched> {
-    let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().mprobe_or_recv(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
-}
-
 /// Makes progress once, and extracts a matching message if there is one.
 ///
 /// # Errors
@@ -372,7 +366,7 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
         Ok(target) => target,
         // The sender might wait for the match.
         Err(error) => {
-            discard(comm, message);
+            mdiscard(comm, message);
             return Err(error);
         }
     };
@@ -380,8 +374,22 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
     wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
-/// Discards an extracted message; its send completes as if the message had been received.
-pub(crate) fn discard(comm: &Comm, message: MatchedMessage) {
+/// Discards a message that was extracted by [`mprobe`] or [`improbe`]. Its send completes as if the message had been
+/// received. An extracted message that is neither received nor discarded is lost, and its sender might wait for ever.
+///
+/// ```
+/// use mpj::raw;
+///
+/// # mpj::threads(2, |world| {
+/// let comm = world.as_raw();
+/// if world.rank() == 0 {
+///     world.ssend(&[1u8], 1, 0)?; // completes although the message is not received
+/// } else {
+///     raw::mdiscard(comm, raw::mprobe(comm, 0, 0)?);
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn mdiscard(comm: &Comm, message: MatchedMessage) {
     // SAFETY: the target is empty, so nothing is written.
     if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
         comm.engine().recv_message(message, Receive::new(nothing));

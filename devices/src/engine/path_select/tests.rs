@@ -46,6 +46,7 @@ fn full() -> Caps {
         noncontiguous: true,
         register_min: Some(256 * KIB),
         export_min: Some(16 * KIB),
+        shared_views: false,
         ..Caps::frames(64 * KIB, 64 * KIB)
     }
 }

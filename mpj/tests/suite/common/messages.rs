@@ -3,7 +3,7 @@
 
 use mpj::buffer::{Buffer, Reading, Writing};
 use mpj::datatypes::Primitive;
-use mpj::pool::{DefaultBlock, FilledBlock, Growth, Magazine, Pages, Pool, RawBuffer};
+use mpj::pool::{DefaultBlock, FilledBlock, Growth, Magazine, Pages, Pool, ReadBlock};
 use mpj::raw::{Buf, ChainSegment};
 use mpj::{ANY_SOURCE, ErrorClass, Intracomm, SendBuf, Slices, World};
 
@@ -55,7 +55,7 @@ fn message(rank: usize, content: Content) -> Result<Buffer<DefaultBlock, Reading
     write(Buffer::with_capacity(4 * content.0 + 128)?, rank, content)
 }
 
-fn check<R: RawBuffer>(
+fn check<R: ReadBlock>(
     message: &mut Buffer<R, Reading>,
     rank: usize,
     (fixed, dynamic): Content,

@@ -1,0 +1,150 @@
+//! The raw interface: messages received in blocks.
+
+use std::sync::Arc;
+
+use crate::common::{alive, job, samples};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Comm, InPlace, PROC_NULL, ReceivedBlock};
+use mpj::{DataPath, ErrorClass, Status, World};
+
+const LENS: [usize; 5] = [0, 1, 100, 20_000, 300_000];
+
+/// The ways to receive a message in a block.
+type Receive = fn(&Comm, i32, i32) -> mpj::Result<(ReceivedBlock, Status)>;
+
+const RECEIVES: [(&str, Receive); 3] = [
+    ("recv_block", |comm, source, tag| raw::recv_block(comm, source, tag, InPlace::All)),
+    ("recv_block of shared pools", |comm, source, tag| {
+        raw::recv_block(comm, source, tag, InPlace::SharedPool)
+    }),
+    ("mrecv_block", |comm, source, tag| {
+        raw::mrecv_block(comm, raw::mprobe(comm, source, tag)?, InPlace::All)
+    }),
+];
+
+#[mpj::test(ranks = 2)]
+fn borrowed_messages_arrive_in_local_blocks(world: World) -> mpj::Result<()> {
+    let (comm, me, other) = (world.as_raw(), world.rank(), 1 - world.rank());
+    for (name, receive) in RECEIVES {
+        for len in LENS {
+            let mine = samples::<u8>(me, len, len);
+            world.scope(|s| {
+                let sending = s.isend(&mine, other, 3)?;
+                let (block, status) = receive(comm, ANY_SOURCE, ANY_TAG)?;
+                assert_eq!((status.source_rank(), status.tag(), status.bytes()), (other, 3, len), "{name}");
+                assert!(block[..] == samples::<u8>(other, len, len) && !block.is_zero_copy(), "{name} {len}");
+                sending.wait()
+            })?;
+            raw::barrier(comm)?;
+        }
+        // A message to this rank itself is copied, too.
+        let sending = world.isend(samples::<u8>(me, 0, 100_000), me, 4)?;
+        assert_eq!(receive(comm, me as i32, 4)?.0[..], samples::<u8>(me, 0, 100_000));
+        sending.wait()?;
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn owned_messages_are_read_in_place_where_allowed(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    let buffered = comm.by_path(DataPath::Buffered);
+    if comm.rank() == 0 {
+        let mine = Arc::new(samples::<u8>(0, 0, 300_000));
+        let sends =
+            (0..3).map(|tag| world.isend(Arc::clone(&mine), 1, tag)).collect::<mpj::Result<Vec<_>>>()?;
+        for sending in sends {
+            sending.wait()?;
+        }
+        assert_eq!(Arc::strong_count(&mine), 1);
+        return raw::barrier(comm);
+    }
+    let kept = [
+        raw::recv_block(comm, 0, 0, InPlace::All)?.0,
+        raw::recv_block(comm, 0, 1, InPlace::SharedPool)?.0,
+        raw::recv_block(&buffered, 0, 2, InPlace::All)?.0,
+    ];
+    assert_eq!(kept.each_ref().map(ReceivedBlock::is_zero_copy), [true, false, false]);
+    assert!(kept.iter().all(|block| block[..] == samples::<u8>(0, 0, 300_000)));
+    drop(kept);
+    raw::barrier(comm)
+}
+
+#[mpj::test(ranks = 2)]
+fn discarded_messages_complete_their_sends(world: World) -> mpj::Result<()> {
+    let comm = world.as_raw();
+    for len in LENS {
+        if comm.rank() == 0 {
+            world.issend(vec![1u8; len], 1, 0)?.wait()?;
+            world.issend(world.alloc_slice(1u8, len)?, 1, 1)?.wait()?;
+            world.send(&[len], 1, 2)?;
+        } else {
+            raw::mdiscard(comm, raw::mprobe(comm, 0, 0)?);
+            raw::mdiscard(comm, raw::mprobe(comm, 0, 1)?);
+            let mut got = [0usize];
+            assert_eq!((world.recv(&mut got, 0, mpj::ANY_TAG)?.tag(), got), (2, [len]));
+        }
+    }
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn invalid_arguments_are_rejected(world: World) -> mpj::Result<()> {
+    let freed = world.dup()?;
+    freed.free()?;
+    for in_place in [InPlace::All, InPlace::SharedPool] {
+        let class = |comm, source, tag| {
+            raw::recv_block(comm, source, tag, in_place).expect_err("an invalid argument").class()
+        };
+        assert_eq!(class(world.as_raw(), 2, 0), ErrorClass::Rank);
+        assert_eq!(class(world.as_raw(), 0, -5), ErrorClass::Tag);
+        assert_eq!(class(freed.as_raw(), 0, 0), ErrorClass::Comm);
+        assert_eq!(class(freed.as_raw(), PROC_NULL, 0), ErrorClass::Comm);
+        let (block, status) = raw::recv_block(world.as_raw(), PROC_NULL, ANY_TAG, in_place)?;
+        assert!(block.is_empty() && !block.is_zero_copy() && status.source().is_none());
+    }
+    raw::barrier(world.as_raw())
+}
+
+/// Another rank holds the message of the dead one.
+#[test]
+fn receive_from_a_dead_rank_fails_and_its_block_stays_readable() {
+    for (name, receive) in RECEIVES {
+        let outcome = job(2, |world| {
+            if world.rank() == 0 {
+                drop(world.isend(world.alloc_slice(5u8, 300_000)?, 1, 0)?);
+                world.recv(&mut [0u8], 1, 0)?;
+                return Err("dies".into());
+            }
+            let (block, _) = receive(world.as_raw(), 0, 0)?;
+            world.send(&[0u8], 0, 0)?;
+            let error = receive(world.as_raw(), 0, 1).expect_err("a dead sender");
+            assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(0)), "{name}");
+            assert!(block[..] == [5; 300_000], "{name}");
+            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+        });
+        assert_eq!(outcome.expect_err("rank 0 dies").rank(), 0, "{name}");
+    }
+}
+
+/// A block that is too short for a type, or of another one, is an error of the conversion; the block was received.
+#[test]
+fn blocks_of_other_types_are_rejected() {
+    let outcome = alive(|| {
+        mpj::threads(2, |world| {
+            if world.rank() == 0 {
+                return world.send(&[1u32, 2, 3], 1, 0);
+            }
+            let (block, _) = raw::recv_block(world.as_raw(), 0, 0, InPlace::All)?;
+            assert_eq!(block.try_as_slice::<u32>()?, [1, 2, 3]);
+            for class in [
+                block.try_as_slice::<f32>().expect_err("floats").class(),
+                block.try_as_slice::<[u32; 2]>().expect_err("one and a half").class(),
+            ] {
+                assert_eq!(class, ErrorClass::Type);
+            }
+            assert_eq!(block.try_into_buffer().expect_err("no header").class(), ErrorClass::Buffer);
+            Ok(())
+        })
+    });
+    outcome.unwrap();
+}
