@@ -1,4 +1,4 @@
-//! `pingpong --payload`: a slice, a buffer of sections, a pool block and an object, sent between two ranks. They run
+//! `pingpong --payload`: a slice, buffers of sections, a pool block and an object, sent between two ranks. They run
 //! interleaved.
 
 use std::hint::black_box;
@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use mpj::buffer::{Buffer, Reading};
-use mpj::pool::{AllocError, DefaultBlock, FilledBlock, Pool, PoolStats, global};
-use mpj::{Intracomm, World};
+use mpj::pool::{
+    AllocError, DefaultBlock, FilledBlock, Magazine, Pool, PoolStats, ReadBlock, Storage, global,
+};
+use mpj::{Intracomm, Request, World};
 
 use super::Failure;
 use super::memory::Pages;
@@ -23,11 +25,14 @@ pub(crate) enum Payload {
     Buffer,
     /// A pool block
     Block,
+    /// A buffer in a block of World::pool: "lent", received with recv_buffer, which reads it in place in shared memory,
+    /// and "copied", received with recv_buffer_in. The receiver reads all words; the sender writes "fresh" ones before
+    Lent,
     /// The mesh of mpj-perf serde, compared with encoding it, sending a slice of the same size, and decoding
     Object,
 }
 
-const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
+const SIZES: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 16 << 20];
 const ROUNDS: usize = 15;
 
 /// The global pool with a limited block size, so that a dynamic part has several chunks even if it is small.
@@ -66,6 +71,56 @@ fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, 
     Ok(message.commit())
 }
 
+type SharedBuffer = Buffer<<Magazine<Box<dyn Storage>> as Pool>::Block, Reading>;
+
+/// A buffer in a block of [`World::pool`]. Its sends own it.
+struct Lent {
+    message: Option<SharedBuffer>,
+    sending: Option<Request<SharedBuffer>>,
+    is_fresh: bool,
+    is_copied: bool,
+}
+
+impl Lent {
+    fn new(world: &World, bytes: usize, is_fresh: bool, is_copied: bool) -> Result<Self, Failure> {
+        let mut message = Buffer::new(world.pool().alloc(bytes + 256)?)?;
+        message.fill_with(bytes / 8, |at| at as u64)?;
+        Ok(Lent { message: Some(message.commit()), sending: None, is_fresh, is_copied })
+    }
+
+    fn send(&mut self, world: &Intracomm, to: usize) -> Result<(), Failure> {
+        self.finish()?;
+        let Some(mut message) = self.message.take() else { return Err("the buffer is lost".into()) };
+        if self.is_fresh {
+            let words = message.sections().next().map_or(0, |section| section.count);
+            let mut writing = message.clear();
+            writing.fill_with(words as usize, |at| at as u64)?;
+            message = writing.commit();
+        }
+        self.sending = Some(world.isend(message, to, 1)?);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        if let Some(sending) = self.sending.take() {
+            self.message = Some(sending.wait().map_err(|failed| failed.into_parts().0)?.0);
+        }
+        Ok(())
+    }
+
+    fn recv(&self, world: &Intracomm, from: usize) -> Result<(), Failure> {
+        if self.is_copied {
+            return sum(&mut world.recv_buffer_in(global(), usize::MAX, from, 1)?.0);
+        }
+        sum(&mut world.recv_buffer(from, 1)?.0)
+    }
+}
+
+fn sum<R: ReadBlock>(message: &mut Buffer<R, Reading>) -> Result<(), Failure> {
+    black_box(message.view::<u64>()?.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word)));
+    Ok(())
+}
+
 enum Candidate<'a> {
     Slice {
         send: Pages<u8>,
@@ -76,6 +131,7 @@ enum Candidate<'a> {
         send: FilledBlock<DefaultBlock>,
         recv: FilledBlock<DefaultBlock>,
     },
+    Lent(Lent),
     Object(&'a Mesh),
     /// The steps of an object: encodes, sends and receives a slice of the same length, and decodes an equal message.
     Parts {
@@ -107,11 +163,12 @@ impl Candidate<'_> {
     }
 
     #[inline]
-    fn send(&self, world: &Intracomm, to: usize) -> Result<(), Failure> {
+    fn send(&mut self, world: &Intracomm, to: usize) -> Result<(), Failure> {
         match self {
             Candidate::Slice { send, .. } => world.send(&send[..], to, 1)?,
-            Candidate::Buffer(message) => world.send(*message, to, 1)?,
+            Candidate::Buffer(message) => world.send(&**message, to, 1)?,
             Candidate::Block { send, .. } => world.send(send, to, 1)?,
+            Candidate::Lent(lent) => lent.send(world, to)?,
             Candidate::Object(mesh) => world.send_object(*mesh, to, 1)?,
             Candidate::Parts { mesh, send, .. } => {
                 let message = black_box(encode(mesh)?);
@@ -128,6 +185,7 @@ impl Candidate<'_> {
             Candidate::Slice { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
             Candidate::Buffer(_) => drop(black_box(world.recv_buffer(from, 1)?)),
             Candidate::Block { recv, .. } => drop(world.recv(recv, from, 1)?),
+            Candidate::Lent(lent) => lent.recv(world, from)?,
             Candidate::Object(_) => drop(black_box(world.recv_object::<Mesh>(from, 1)?)),
             Candidate::Parts { recv, arrived, .. } => {
                 world.recv(&mut recv[..], from, 1)?;
@@ -154,6 +212,9 @@ impl Candidate<'_> {
             }
             *time = (now_ns() - start) / 2;
         }
+        if let Candidate::Lent(lent) = self {
+            lent.finish()?;
+        }
         Ok(times)
     }
 }
@@ -169,9 +230,13 @@ fn up_to(max_bytes: usize) -> impl Iterator<Item = usize> {
 
 pub(crate) fn run(world: &World, payloads: &[Payload], ms: f64, max_bytes: usize) -> Result<(), Failure> {
     let is_requested = |wanted| payloads.contains(&wanted);
-    let (buffers, blocks) = (is_requested(Payload::Buffer), is_requested(Payload::Block));
-    let sizes =
-        if is_requested(Payload::Slice) || buffers || blocks { 2 * up_to(max_bytes).count() } else { 0 };
+    let (buffers, blocks, lent) =
+        (is_requested(Payload::Buffer), is_requested(Payload::Block), is_requested(Payload::Lent));
+    let sizes = if is_requested(Payload::Slice) || buffers || blocks || lent {
+        2 * up_to(max_bytes).count()
+    } else {
+        0
+    };
     let report = Report::begin(world, sizes + usize::from(is_requested(Payload::Object)))?;
     let cases = up_to(max_bytes).flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
     for (bytes, shape, chunks) in cases.take(sizes) {
@@ -183,6 +248,16 @@ pub(crate) fn run(world: &World, payloads: &[Payload], ms: f64, max_bytes: usize
         }
         if blocks {
             candidates.push(("block", Candidate::block(len)?));
+        }
+        if lent && !chunks {
+            for (name, is_fresh, is_copied) in [
+                ("copied", false, true),
+                ("lent", false, false),
+                ("copied fresh", true, true),
+                ("lent fresh", true, false),
+            ] {
+                candidates.push((name, Candidate::Lent(Lent::new(world, bytes, is_fresh, is_copied)?)));
+            }
         }
         let figures = measure_interleaved(world, &mut candidates, ms)?;
         for ((name, _), found) in candidates.iter().zip(&figures) {
