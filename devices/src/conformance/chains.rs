@@ -5,7 +5,7 @@ use mpj_datatypes::Datatype;
 use super::Member;
 use super::owned::{Layout, Sending, bytes, random};
 use super::sizes::lengths;
-use crate::{Coalesce, Mode};
+use crate::Mode;
 
 /// Returns boundaries that cut `len` bytes into `pieces` pieces, some of which may be empty.
 fn cuts(seed: u64, len: usize, pieces: usize) -> Vec<usize> {
@@ -23,10 +23,7 @@ fn cuts(seed: u64, len: usize, pieces: usize) -> Vec<usize> {
 fn start(m: &Member, to: u32, tag: i32, data: &[u8], pieces: usize, mode: Mode) -> Sending<u8> {
     let cuts = cuts(data.len() as u64 + u64::from(m.rank), data.len(), pieces);
     let byte = Datatype::of::<u8>();
-    Sending::in_pieces(data, &cuts, &byte, |source| {
-        m.engine.send(&m.world, to, tag, source, mode, Coalesce::Allowed)
-    })
-    .unwrap()
+    Sending::in_pieces(data, &cuts, &byte, |source| m.start_source(to, tag, source, mode)).unwrap()
 }
 
 fn data(rank: u32, tag: i32, len: usize) -> Vec<u8> {
@@ -46,7 +43,7 @@ pub(super) fn chains_of_every_size_arrive(m: &Member) {
             assert!(m.received(expected).1 == wanted, "{len} bytes in {pieces} pieces, expected");
             let (_, early) = m.recv::<u8>(m.previous() as i32, tag, len);
             assert!(early == wanted, "{len} bytes in {pieces} pieces, early");
-            sends.into_iter().for_each(|send| assert_eq!(send.wait(m).unwrap().bytes, len));
+            sends.into_iter().for_each(|send| send.wait(m).unwrap());
         }
     }
 }
@@ -86,7 +83,7 @@ pub(super) fn chains_match_strided_receives(m: &Member) {
         let packed: Vec<u8> = items(m.rank).flat_map(f64::to_ne_bytes).collect();
         let cuts = cuts(count as u64, packed.len(), 19);
         let send = Sending::in_pieces(&packed, &cuts, &number, |source| {
-            m.engine.send(&m.world, m.next(), tag, source, Mode::Standard, Coalesce::Allowed)
+            m.start_source(m.next(), tag, source, Mode::Standard)
         });
         let third = number.vector(count, 1, 3).unwrap();
         let got = m.recv_into(m.previous() as i32, tag, vec![-1.0; 3 * count], Layout::typed(1, &third));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Member;
-use super::owned::bytes;
-use crate::Exit;
+use super::owned::{Layout, Sending, bytes};
+use crate::{Coalesce, Exit, Mode};
 
 /// The number of messages to each rank. A device whose limits are at least [`MIN_LIMIT`] has space for them.
 const MESSAGES: u64 = 4;
@@ -30,6 +30,12 @@ fn connect_all(m: &Member) {
     m.barrier();
 }
 
+fn isend_coalesced(m: &Member, to: u32, data: Vec<u8>) -> Sending<u8> {
+    let layout = Layout::all(&data);
+    let start = |source| m.send_as(to, 1, source, Mode::Standard, Coalesce::Allowed);
+    Sending::start(data, layout, start).unwrap()
+}
+
 /// Rank 0 starts messages to all other ranks and then computes. If `waits` is true, it first waits for the sends.
 fn start_sends_and_compute(m: &Member, waits: bool) {
     if m.protocol_limits().iter().any(|limit| *limit < MIN_LIMIT) {
@@ -43,8 +49,8 @@ fn start_sends_and_compute(m: &Member, waits: bool) {
         return m.engine.close();
     }
     let all = (0..MESSAGES).flat_map(|i| m.others().map(move |to| (i, to)));
-    let sends: Vec<_> = all.map(|(i, to)| m.isend(to, 1, bytes(i + 1, i as usize + 1))).collect();
-    assert!(sends.iter().all(super::Sending::has_ended), "the devices have space");
+    let sends: Vec<_> = all.map(|(i, to)| isend_coalesced(m, to, bytes(i + 1, i as usize + 1))).collect();
+    assert!(sends.iter().all(Sending::has_ended), "the devices have space");
     if waits {
         sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
     }

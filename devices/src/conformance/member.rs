@@ -1,12 +1,14 @@
 //! A rank of a case: its engine, its channel, and short methods to send and receive.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mpj_datatypes::Equivalent;
 
 use super::owned::{Item, Layout, Receiving, Sending};
-use crate::{Channel, Coalesce, Engine, Envelope, Exit, Fault, Group, Mode, Pattern, Roster};
+use crate::{
+    Channel, Coalesce, Engine, Envelope, Exit, Fault, Group, Mode, Pattern, Roster, Sent, Source, Started,
+};
 
 /// The context of [`Member::world`]. Programs that run a case must not use this context or [`CONTROL`].
 const WORLD: u64 = 1 << 62;
@@ -26,6 +28,7 @@ pub struct Member {
     pub size: u32,
     control: Arc<Channel>,
     dead: Arc<AtomicBool>,
+    sends: Arc<AtomicU32>,
 }
 
 impl Member {
@@ -38,7 +41,8 @@ impl Member {
         let everybody = Group::Range { first: 0, len: size };
         let world = engine.join(WORLD, everybody.clone(), rank)?;
         let control = engine.join(CONTROL, everybody, rank)?;
-        Ok(Member { engine, world, rank, size, control, dead: Arc::default() })
+        let (dead, sends) = (Arc::default(), Arc::new(AtomicU32::new(rank)));
+        Ok(Member { engine, world, rank, size, control, dead, sends })
     }
 
     /// Returns the same rank on another channel.
@@ -107,10 +111,50 @@ impl Member {
         }
     }
 
+    /// Returns when the next send leaves this rank. Both values alternate, in runs of 1, 1, 2, 2, 4, 4, … sends. Rank 0
+    /// starts with the first run, and rank 1 with the second.
+    fn next_coalesce(&self) -> Coalesce {
+        let n = self.sends.fetch_add(1, Ordering::Relaxed).saturating_add(2);
+        if n & (1 << (n.ilog2() - 1)) == 0 { Coalesce::No } else { Coalesce::Allowed }
+    }
+
+    /// Starts a send by the function that programs use. The engine may coalesce some of the sends.
+    ///
+    /// # Errors
+    /// Those of [`Engine::send_from`].
+    pub(super) fn start_source(&self, to: u32, tag: i32, source: Source, mode: Mode) -> Result<Sent, Fault> {
+        self.send_as(to, tag, source, mode, self.next_coalesce())
+    }
+
+    /// As [`start_source`](Self::start_source), but the caller decides when the message leaves.
+    pub(super) fn send_as(
+        &self,
+        to: u32,
+        tag: i32,
+        mut source: Source,
+        mode: Mode,
+        coalesce: Coalesce,
+    ) -> Result<Sent, Fault> {
+        let sent = self.engine.send_from(&self.world, to, tag.into(), &mut source, mode, coalesce);
+        sent.map_err(|fault| *fault)
+    }
+
+    /// Flushes a coalesced send, or waits for a pending one.
+    pub(super) fn wait_sent(&self, sent: Sent) -> Result<(), Fault> {
+        match sent {
+            Sent::Posted => Ok(()),
+            Sent::Coalesced => {
+                self.engine.flush_coalesced();
+                Ok(())
+            }
+            Sent::Pending(completion) => self.engine.wait(Started::Pending(completion)).map(drop),
+        }
+    }
+
     /// Starts a send of the items of `data` that `layout` selects.
     ///
     /// # Errors
-    /// Those of [`Engine::send`].
+    /// Those of [`Engine::send_from`].
     pub(super) fn start<T: Item>(
         &self,
         to: u32,
@@ -119,9 +163,7 @@ impl Member {
         layout: Layout,
         mode: Mode,
     ) -> Result<Sending<T>, Fault> {
-        Sending::start(data, layout, |source| {
-            self.engine.send(&self.world, to, tag, source, mode, Coalesce::Allowed)
-        })
+        Sending::start(data, layout, |source| self.start_source(to, tag, source, mode))
     }
 
     /// Starts a send of everything in `data`.
@@ -132,7 +174,7 @@ impl Member {
     /// Starts a send of everything in `data`, to a rank that may have died.
     ///
     /// # Errors
-    /// Those of [`Engine::send`].
+    /// Those of [`Engine::send_from`].
     pub fn try_isend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Result<Sending<T>, Fault> {
         let layout = Layout::all(&data);
         self.start(to, tag, data, layout, Mode::Standard)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
 use super::Member;
-use crate::{Buf, ChainSegment, Envelope, Fault, KeepAlive, Source, Started, Target};
+use crate::{Buf, ChainSegment, Envelope, Fault, KeepAlive, Sent, Source, Started, Target};
 
 /// A type of items that cases send.
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
@@ -43,7 +43,7 @@ impl Layout {
 /// A pending send.
 #[derive(Debug)]
 pub struct Sending<T> {
-    started: Started,
+    sent: Sent,
     data: Arc<Vec<T>>,
 }
 
@@ -53,7 +53,7 @@ impl Sending<u8> {
         bytes: &[u8],
         cuts: &[usize],
         datatype: &Datatype,
-        send: impl FnOnce(Source) -> Result<Started, Fault>,
+        send: impl FnOnce(Source) -> Result<Sent, Fault>,
     ) -> Result<Self, Fault> {
         let edges: Vec<usize> = std::iter::once(0).chain(cuts.iter().copied()).chain([bytes.len()]).collect();
         let data =
@@ -65,7 +65,7 @@ impl Sending<u8> {
         // SAFETY: the segments are in the vector; `keep` keeps it alive, and there is no `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) };
-        Ok(Sending { started: send(source.expect("whole items"))?, data })
+        Ok(Sending { sent: send(source.expect("whole items"))?, data })
     }
 }
 
@@ -73,7 +73,7 @@ impl<T: Item> Sending<T> {
     pub(super) fn start(
         data: Vec<T>,
         layout: Layout,
-        send: impl FnOnce(Source) -> Result<Started, Fault>,
+        send: impl FnOnce(Source) -> Result<Sent, Fault>,
     ) -> Result<Self, Fault> {
         layout.check(size_of_val(data.as_slice()));
         let data = Arc::new(data);
@@ -82,28 +82,28 @@ impl<T: Item> Sending<T> {
         // SAFETY: the layout was checked to be within the vector; `keep` keeps it alive, and there is no `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) };
-        Ok(Sending { started: send(source.expect("a case's sizes are small"))?, data })
+        Ok(Sending { sent: send(source.expect("a case's sizes are small"))?, data })
     }
 
     /// Returns whether the operation is complete.
     pub fn has_ended(&self) -> bool {
-        match &self.started {
-            Started::Done(_) => true,
-            Started::Pending(completion) => completion.outcome().is_some(),
+        match &self.sent {
+            Sent::Posted | Sent::Coalesced => true,
+            Sent::Pending(completion) => completion.outcome().is_some(),
         }
     }
 
     /// Returns whether the send has failed.
     pub fn has_failed(&self) -> bool {
-        matches!(&self.started, Started::Pending(completion) if matches!(completion.outcome(), Some(Err(_))))
+        matches!(&self.sent, Sent::Pending(completion) if matches!(completion.outcome(), Some(Err(_))))
     }
 
-    /// Waits for the completion, and panics if the engine still has a reference to the memory.
+    /// Waits for the completion as programs do, and panics if the engine still has a reference to the memory.
     ///
     /// # Errors
     /// The fault of the send.
-    pub fn wait(self, member: &Member) -> Result<Envelope, Fault> {
-        let outcome = member.engine.wait(self.started);
+    pub fn wait(self, member: &Member) -> Result<(), Fault> {
+        let outcome = member.wait_sent(self.sent);
         assert_eq!(Arc::strong_count(&self.data), 1, "a completed send keeps its memory");
         outcome
     }

@@ -36,7 +36,7 @@ pub(super) fn unexpected_messages_of_every_size_arrive(m: &Member) {
         let (envelope, got) = m.recv::<u8>(m.previous() as i32, i as i32, len);
         assert_eq!(envelope.bytes, len);
         assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
-        assert_eq!(send.wait(m).unwrap().bytes, len);
+        send.wait(m).unwrap();
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn synchronous_messages_of_every_size_arrive(m: &Member) {
         let send = m.issend(m.next(), i as i32, bytes(seed(m.rank, len), len));
         let (_, got) = m.recv::<u8>(m.previous() as i32, i as i32, len);
         assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
-        assert_eq!(send.wait(m).unwrap().bytes, len);
+        send.wait(m).unwrap();
     }
 }
 
