@@ -45,8 +45,7 @@ impl Site {
     }
 }
 
-/// A callback for one reply of the start-up service. The service calls it once, on any thread, or drops it if there is
-/// no reply.
+/// A callback for one reply of the start-up service, which calls it on any thread. Without a reply, it is never called.
 pub type Callback<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
 
 /// The identity of a job and the secret that its ranks share.

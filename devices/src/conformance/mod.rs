@@ -17,9 +17,11 @@
 //! | `threads`, `tasks` | several threads of a rank; tasks that waiting threads poll |
 //! | `random_traffic` | random messages, checked against a plan |
 //! | `async_driver` | a device that completes the operations of another device late and in any order |
+//! | `card_exchange` | the suite of [`CardExchange`](crate::CardExchange) |
 //! | `member`, `owned`, `harness`, `local_cards` | tools to write and run cases |
 
 mod async_driver;
+mod card_exchange;
 mod chains;
 mod channels;
 mod closing;
@@ -42,6 +44,7 @@ mod threads;
 mod unexpected;
 
 pub use async_driver::AsyncDriver;
+pub use card_exchange::exchange_cards;
 pub use harness::{run_threads, unavailable};
 pub use local_cards::LocalCardExchange;
 pub use member::Member;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 use mpj_devices::config::Config;
-use mpj_devices::conformance::{LocalCardExchange, Member, Sending};
+use mpj_devices::conformance::{LocalCardExchange, Member, Sending, exchange_cards};
 use mpj_devices::{
     Address, Buf, Callback, CardExchange, Coalesce, Doorbell, Engine, Exit, Fault, Hub, KeepAlive, Mode,
     Registry, Roster, Site, SmDriver, Source, Started,
@@ -103,6 +103,21 @@ fn receive(at: &Member, from: i32, message: usize) {
     let expected = data(message);
     let (_, received) = at.recv::<u8>(from, 5, expected.len());
     assert!(received == expected, "message {message}");
+}
+
+#[test]
+fn local_cards_reach_every_rank() {
+    const RANKS: u32 = 4;
+    let (board, barrier) = (Arc::<LocalCardExchange>::default(), Barrier::new(RANKS as usize));
+    std::thread::scope(|threads| {
+        for rank in 0..RANKS {
+            let (cards, barrier) = (board.of(rank), &barrier);
+            let wait = move || {
+                barrier.wait();
+            };
+            threads.spawn(move || exchange_cards(&cards, rank, RANKS, wait));
+        }
+    });
 }
 
 #[test]
