@@ -109,8 +109,9 @@ pub trait Boot: Send + Sync + fmt::Debug {
 }
 
 /// Exchanges the cards of ranks. The cards of a rank, the name and address of each of its devices, are one value.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct KvsCards(pub(crate) Arc<dyn Boot>);
+pub struct KvsCards(pub Arc<dyn Boot>);
 
 const CARDS: &str = "cards";
 

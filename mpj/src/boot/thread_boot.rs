@@ -160,32 +160,3 @@ impl Boot for ThreadBoot {
         self.job.abort_code.get().copied()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fence_fails_after_a_rank_has_exited() {
-        for (exit, text) in [(Exit::Left, "left"), (Exit::Died("was lost".into()), "was lost")] {
-            let boots = ThreadBoot::ranks(2);
-            let (sender, outcome) = std::sync::mpsc::channel();
-            let boot = Arc::clone(&boots[0]);
-            // The second fence is not counted with the first.
-            std::thread::spawn(move || sender.send(boot.fence().or_else(|_| boot.fence())));
-            boots[1].roster().report(1, Exit::Closing);
-            boots[1].roster().report(1, exit);
-            let why =
-                outcome.recv_timeout(Duration::from_secs(60)).expect("the fence must return").unwrap_err();
-            assert!(why.contains("rank 1") && why.contains(text), "{why}");
-        }
-        std::thread::scope(|scope| {
-            for boot in ThreadBoot::ranks(2) {
-                scope.spawn(move || {
-                    boot.fence().unwrap();
-                    boot.roster().report(boot.rank(), Exit::Left);
-                });
-            }
-        });
-    }
-}

@@ -1,5 +1,6 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
+mod boot;
 mod buffers;
 mod collective_mismatch;
 mod collectives;

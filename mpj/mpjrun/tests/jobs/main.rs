@@ -4,8 +4,12 @@
 //! `… raw ROLE` one of [`raw_control`].
 
 mod bind;
+mod boot;
+// The tests of `mpj` run these cases and programs on threads.
 #[path = "../../../tests/suite/common/block_programs.rs"]
 mod block_programs;
+#[path = "../../../tests/suite/common/boot.rs"]
+mod boot_cases;
 mod collectives;
 mod devices;
 mod exits;
@@ -14,16 +18,15 @@ mod hosts;
 mod io;
 mod job;
 mod late_join;
-mod messages;
-mod raw_control;
-mod recv_block;
-// The tests of `mpj` run these programs on threads.
 #[path = "../../../tests/suite/common/messages.rs"]
 mod message_programs;
+mod messages;
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
 mod program;
+mod raw_control;
+mod recv_block;
 mod signals;
 mod trace;
 #[path = "../../../tests/suite/common/trace.rs"]
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     }
     let tests: Vec<Test> = [
         bind::TESTS,
+        boot::TESTS,
         failures::TESTS,
         collectives::TESTS,
         devices::TESTS,

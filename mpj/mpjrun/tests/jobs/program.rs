@@ -9,7 +9,7 @@ use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
-use crate::{collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
+use crate::{boot, collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
 
 /// Prints a line with one write.
 pub(crate) fn say(text: &str) {
@@ -45,6 +45,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     }
     if let Some(name) = role.strip_prefix("case:") {
         return run_case(name);
+    }
+    if let Some(name) = role.strip_prefix("boot:") {
+        return boot::run_named(name);
     }
     if role == "own-device" {
         return devices::run_with_own_device();

@@ -113,28 +113,6 @@ fn request(boot: &MpjrunBoot, rank: u32) -> mpsc::Receiver<Result<Vec<u8>, Strin
     receiver
 }
 
-#[test]
-fn get_returns_at_once_and_replies_may_come_in_any_order() {
-    let (mut launcher, boots) = join();
-    let replies = [request(&boots[0], 3), request(&boots[1], 4), request(&boots[0], 0)];
-    let mut requests: Vec<ToLauncher> = (0..3).map(|_| launcher.recv()).collect();
-    assert!(replies.iter().all(|reply| reply.try_recv() == Err(mpsc::TryRecvError::Empty)));
-    requests.reverse();
-    for request in requests {
-        match request {
-            ToLauncher::Get { id, rank, key } => {
-                assert_eq!(key, "k");
-                let value = if rank == 0 { Err("it has ended".into()) } else { Ok(vec![rank as u8]) };
-                launcher.send(&ToProcess::Value { id, value }, None);
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    let [three, four, ended] = replies;
-    assert_eq!((three.recv(), four.recv()), (Ok(Ok(vec![3])), Ok(Ok(vec![4]))));
-    assert!(ended.recv().is_err(), "the callback is dropped without a reply");
-}
-
 /// Joins a job with shared memory for `ranks` ranks, and returns the memory as well.
 fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<MpjrunBoot>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
