@@ -95,11 +95,10 @@ fn derive_of_an_enum_is_one_error() {
 fn derive_without_copy_is_one_error() {
     let items = "#[repr(C)]\n#[derive(mpj::Datatype)]\npub struct P { pub x: f64 }";
     let body = "let mut p = P { x: 1.0 }; world.send(&p, 1, 0)?; world.recv(&mut p, 1, 0)?;";
-    // The compiler writes the full path of `Copy`, because `collectives::Step` has a variant of this name.
     expect_error(
         "copy",
         items,
         body,
-        &["Copy` is not satisfied", "consider annotating `P` with `#[derive(Copy)]`"],
+        &["`P: Copy` is not satisfied", "consider annotating `P` with `#[derive(Copy)]`"],
     );
 }
