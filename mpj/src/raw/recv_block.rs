@@ -209,7 +209,7 @@ pub struct ReceivedBlock {
 /// 1. The first `envelope.bytes` bytes of the block of `Local` are initialised.
 #[derive(Debug)]
 enum Location {
-    /// There is no message.
+    /// The source was `PROC_NULL`.
     Empty,
     Local(DefaultBlock),
     /// Boxed, so that local blocks are cheap to move.
