@@ -137,7 +137,7 @@ fn sender_detects_a_cell_that_was_set_back() {
         job.ring_word(0, CONTROL_LINES + cell, 0).store(0, Ordering::Relaxed);
     }
     let why = job.first_cause();
-    assert!(why.contains("overwritten: the sequence number of a cell is 0, and 1 was written"), "{why}");
+    assert!(why.contains("overwritten: the sequence number of a cell is 0 instead of 1"), "{why}");
 }
 
 #[test]
