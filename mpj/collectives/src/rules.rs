@@ -35,7 +35,10 @@ const DEFAULTS: &[(Operation, &str)] = &[
 
 /// The rules of every operation.
 #[derive(Clone, Debug)]
-pub struct Rules(Vec<(Operation, Vec<Rule>)>);
+pub struct Rules {
+    /// The rules of the operation with each code.
+    by_code: Vec<Vec<Rule>>,
+}
 
 #[derive(Clone, Debug)]
 struct Rule {
@@ -47,10 +50,11 @@ struct Rule {
 
 impl Default for Rules {
     fn default() -> Self {
-        let parsed = |(operation, text): &(Operation, &str)| {
-            (*operation, parse(*operation, text).expect("the default rules are valid"))
-        };
-        Rules(DEFAULTS.iter().map(parsed).collect())
+        let mut rules = Rules { by_code: vec![Vec::new(); 1 + Operation::ALL.len()] };
+        for (operation, text) in DEFAULTS {
+            rules.set(*operation, text).expect("the default rules are valid");
+        }
+        rules
     }
 }
 
@@ -65,9 +69,7 @@ impl Rules {
     /// # Errors
     /// The reason why the text is invalid.
     pub fn set(&mut self, operation: Operation, text: &str) -> Result<(), String> {
-        let rules = parse(operation, text)?;
-        self.0.retain(|(of, _)| *of != operation);
-        self.0.push((operation, rules));
+        self.by_code[operation as usize] = parse(operation, text)?;
         Ok(())
     }
 
@@ -83,7 +85,7 @@ impl Rules {
         call: &Arguments<'_>,
         bytes: usize,
     ) -> Result<&'static Algorithm, Misfit> {
-        let rules = self.0.iter().find(|(of, _)| *of == operation).map_or(&[][..], |(_, rules)| rules);
+        let rules = &self.by_code[operation as usize];
         let (ranks, hosts, bytes) = (u64::from(call.size), u64::from(call.hosts), bytes as u64);
         let fits = |rule: &&Rule| {
             rule.ranks.contains(&ranks)
