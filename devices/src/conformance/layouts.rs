@@ -140,10 +140,13 @@ pub(super) fn structures_match_by_their_primitives(m: &Member) {
     for items in [2, m.rendezvous_len() / 24 * 2] {
         let words = |rank: u32| (0..2 * items as u64).map(move |i| u64::from(rank) << 48 | (i * 3 + 1));
         // The receive does not change the padding of a pair.
-        let wanted: Vec<u64> = words(m.previous())
-            .enumerate()
-            .map(|(i, w)| if i % 2 == 0 { u64::MAX << 32 | (w & 0xffff_ffff) } else { w })
-            .collect();
+        let padded = |word: u64| {
+            let mut bytes = [0xff; 8];
+            bytes[..4].copy_from_slice(&word.to_ne_bytes()[..4]);
+            u64::from_ne_bytes(bytes)
+        };
+        let wanted: Vec<u64> =
+            words(m.previous()).enumerate().map(|(i, w)| if i % 2 == 0 { padded(w) } else { w }).collect();
         for (tag, layout, fits) in [
             (1, Layout::typed(items, &pair), true),
             (2, Layout::typed(items / 2, &two_pairs), true),
