@@ -36,7 +36,7 @@ pub(crate) fn refuse_to_this_thread() -> bool {
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: it takes integers only; a thread may always give up new privileges.
     let unprivileged = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // SAFETY: the kernel copies the program, which has as many steps as `len` says.
+    // SAFETY: the kernel copies the program, and `len` is the number of its steps.
     let filtered =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     (unprivileged, filtered) == (0, 0)
