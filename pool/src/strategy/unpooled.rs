@@ -1,6 +1,6 @@
 use core::fmt;
 use core::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::class::MAX_ALIGN;
 use crate::registration::{Region, RegisteredStorage};
@@ -18,27 +18,76 @@ use crate::{AllocError, AllocErrorKind, Pool, PoolStats, RawBuffer, RegionKey, S
 pub struct Unpooled<S: Storage> {
     source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
     limit: usize,
-    stats: Arc<Mutex<PoolStats>>,
-    pending: Mutex<u64>,
+    usage: Arc<Mutex<Usage>>,
 }
 
-/// Bytes that count against the limit while a storage is being created. Dropping the value releases them.
+#[derive(Debug, Default)]
+struct Usage {
+    stats: PoolStats,
+    /// Bytes that count against the limit while a storage is being created.
+    pending: u64,
+}
+
+/// Pending bytes. Dropping the value releases them.
 struct Pending<'a> {
-    all: &'a Mutex<u64>,
+    usage: &'a Arc<Mutex<Usage>>,
     size: u64,
 }
 
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        *self.all.lock().unwrap_or_else(PoisonError::into_inner) -= self.size;
-    }
+/// The bytes of a live block. Dropping the value releases them.
+struct Live {
+    usage: Arc<Mutex<Usage>>,
+    size: u64,
 }
 
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
     /// Not a `Box`: moving a box invalidates pointers to its content, and the program might have some.
     storage: Arc<RegisteredStorage<S>>,
-    stats: Arc<Mutex<PoolStats>>,
+    // Dropped after the storage: until then, the bytes count against the limit.
+    _live: Live,
+}
+
+impl Pending<'_> {
+    /// Counts the pending bytes as those of a block for `requested` bytes.
+    fn commit(mut self, requested: usize) -> Live {
+        let size = std::mem::take(&mut self.size);
+        let mut usage = lock(self.usage);
+        usage.pending -= size;
+        let stats = &mut usage.stats;
+        stats.allocs += 1;
+        stats.misses += 1;
+        stats.live_blocks += 1;
+        stats.regions += 1;
+        stats.requested_bytes += requested as u64;
+        stats.granted_bytes += size;
+        stats.live_bytes += size;
+        stats.region_bytes += size;
+        stats.peak_bytes = stats.peak_bytes.max(stats.live_bytes);
+        drop(usage);
+        Live { usage: Arc::clone(self.usage), size }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        lock(self.usage).pending -= self.size;
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let stats = &mut lock(&self.usage).stats;
+        stats.frees += 1;
+        stats.live_blocks -= 1;
+        stats.regions -= 1;
+        stats.live_bytes -= self.size;
+        stats.region_bytes -= self.size;
+    }
+}
+
+fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
+    usage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<S: Storage> Unpooled<S> {
@@ -47,22 +96,15 @@ impl<S: Storage> Unpooled<S> {
         limit: usize,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
     ) -> Unpooled<S> {
-        Unpooled {
-            source: Box::new(source),
-            limit: limit & !(MAX_ALIGN - 1),
-            stats: Arc::default(),
-            pending: Mutex::new(0),
-        }
+        Unpooled { source: Box::new(source), limit: limit & !(MAX_ALIGN - 1), usage: Arc::default() }
     }
 
     fn reserve(&self, size: u64) -> Option<Pending<'_>> {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = self.stats().region_bytes + *pending;
-        let fits = used.checked_add(size).is_some_and(|all| all <= self.limit as u64);
-        fits.then(|| {
-            *pending += size;
-            Pending { all: &self.pending, size }
-        })
+        let mut usage = lock(&self.usage);
+        let used = usage.stats.region_bytes + usage.pending;
+        used.checked_add(size).filter(|all| *all <= self.limit as u64)?;
+        usage.pending += size;
+        Some(Pending { usage: &self.usage, size })
     }
 
     fn alloc_error(&self, requested: usize, kind: AllocErrorKind) -> AllocError {
@@ -79,32 +121,19 @@ impl<S: Storage> Pool for Unpooled<S> {
         }
         let size = len.max(1).next_multiple_of(MAX_ALIGN) as u64;
         let full = AllocErrorKind::Full { capacity: self.limit };
-        let Some(pending) = self.reserve(size) else { return Err(self.alloc_error(len, full)) };
+        let Some(mut pending) = self.reserve(size) else { return Err(self.alloc_error(len, full)) };
         let storage = (self.source)(size as usize)
             .and_then(|storage| match storage.size() {
                 got if got as u64 >= size => Ok(storage),
                 most => Err(StorageError::Size { asked: size as usize, most }),
             })
             .map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;
-        let Some(_more) = self.reserve(storage.size() as u64 - size) else {
+        let Some(mut more) = self.reserve(storage.size() as u64 - size) else {
             return Err(self.alloc_error(len, full));
         };
-        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.allocs += 1;
-        stats.misses += 1;
-        stats.live_blocks += 1;
-        stats.regions += 1;
-        stats.requested_bytes += len as u64;
-        stats.granted_bytes += storage.size() as u64;
-        stats.live_bytes += storage.size() as u64;
-        stats.region_bytes += storage.size() as u64;
-        stats.peak_bytes = stats.peak_bytes.max(stats.live_bytes);
-        drop(stats);
-        drop(pending);
-        Ok(UnpooledBlock {
-            storage: Arc::new(RegisteredStorage::new(storage)),
-            stats: Arc::clone(&self.stats),
-        })
+        pending.size += std::mem::take(&mut more.size);
+        let live = pending.commit(len);
+        Ok(UnpooledBlock { storage: Arc::new(RegisteredStorage::new(storage)), _live: live })
     }
 
     fn max_alloc(&self) -> usize {
@@ -112,7 +141,7 @@ impl<S: Storage> Pool for Unpooled<S> {
     }
 
     fn stats(&self) -> PoolStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.usage).stats
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -123,17 +152,6 @@ impl<S: Storage> Pool for Unpooled<S> {
             let PoolStats { live_blocks, live_bytes, regions, region_bytes, .. } = stats;
             Err(format!("{live_blocks} blocks of {live_bytes} B, but {regions} storages of {region_bytes} B"))
         }
-    }
-}
-
-impl<S: Storage> Drop for UnpooledBlock<S> {
-    fn drop(&mut self) {
-        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.frees += 1;
-        stats.live_blocks -= 1;
-        stats.regions -= 1;
-        stats.live_bytes -= self.storage.size() as u64;
-        stats.region_bytes -= self.storage.size() as u64;
     }
 }
 

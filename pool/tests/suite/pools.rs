@@ -584,3 +584,42 @@ fn pending_storages_count_against_the_limit() {
     assert_eq!(pool.stats().live_blocks, 1);
     drop(block);
 }
+
+#[test]
+fn storage_counts_against_the_limit_until_it_is_dropped() {
+    static POOL: OnceLock<Unpooled<Observed>> = OnceLock::new();
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    #[derive(Debug)]
+    struct Observed(Heap);
+    impl Drop for Observed {
+        fn drop(&mut self) {
+            SEEN.store(POOL.get().unwrap().stats().region_bytes as usize, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: as for `Heap`.
+    unsafe impl Storage for Observed {
+        fn base(&self) -> std::ptr::NonNull<u8> {
+            self.0.base()
+        }
+        fn size(&self) -> usize {
+            self.0.size()
+        }
+        fn backing(&self) -> mpj_pool::Backing {
+            self.0.backing()
+        }
+    }
+    let pool = POOL.get_or_init(|| Unpooled::new(4096, |len| Heap::create(len).map(Observed)));
+    drop(pool.alloc(1).unwrap());
+    assert_eq!((SEEN.load(Ordering::Relaxed), pool.stats().region_bytes), (4096, 0));
+}
+
+#[test]
+fn concurrent_blocks_within_the_limit_are_allocated() {
+    let pool = Unpooled::new(2 * 4096, Heap::create);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..20_000).for_each(|_| drop(pool.alloc(4096).unwrap())));
+        }
+    });
+    pool.validate().unwrap();
+}
