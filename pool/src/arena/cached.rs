@@ -204,8 +204,7 @@ impl<S: Storage> Arena<S> {
         state.return_to_region(location);
     }
 
-    /// Returns all blocks cached by this thread and the depot to the regions. Returns whether there were any. If
-    /// another pool has taken this pool's slot in the table of the thread, the thread's blocks stay cached.
+    /// Returns all blocks cached by this thread and the depot to the regions. Returns whether there were any.
     pub(crate) fn drain(&self) -> bool {
         let Some(caching) = &self.caching else { return false };
         // The depot is emptied before the regions are locked: no thread holds both locks at once.
@@ -216,7 +215,7 @@ impl<S: Storage> Arena<S> {
         for block in stored {
             Self::return_to_region(&mut state, block);
         }
-        cache::with_cache(caching.id, |cache| {
+        cache::with_owned_cache(caching.id, |cache| {
             for class in (0..cache::CLASSES).filter_map(Class::new) {
                 while let Some(block) = cache.take(class) {
                     Self::return_to_region(&mut state, block);

@@ -29,6 +29,10 @@ pub(crate) fn with_cache<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -
     None
 }
 
+pub(crate) fn with_owned_cache<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+    None
+}
+
 type DetachThread =
     unsafe fn(pool: NonNull<()>, cache: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
 

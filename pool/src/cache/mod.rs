@@ -22,7 +22,8 @@ pub(crate) use depot::Depot;
 pub(crate) use region_tag::RegionTag;
 pub(crate) use thread_cache::{Budget, ThreadCache};
 pub(crate) use thread_table::{
-    Teardown, UNCACHED, attach_thread, new_id, teardown, with_cache, with_last_cache, with_table_cache,
+    Teardown, UNCACHED, attach_thread, new_id, teardown, with_cache, with_last_cache, with_owned_cache,
+    with_table_cache,
 };
 
 /// The number of class indices from 64 B to 8 MiB, including the unused ones.

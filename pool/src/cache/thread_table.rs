@@ -128,6 +128,17 @@ pub(crate) fn with_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> 
     is_at_hand.then(|| with_last_cache(id, action)).flatten()
 }
 
+/// As `with_cache`, also for a cache that another pool has evicted from the table.
+#[cold]
+pub(crate) fn with_owned_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+    let known = OWNER.try_with(|Owner(owned)| {
+        owned.try_borrow().ok()?.iter().find(|known| known.id == id).map(|known| known.cache)
+    });
+    // SAFETY: this thread's `OWNER` frees it only when the thread exits, or when another cache is attached after the
+    // end of the pool. The caller of `action` has the pool.
+    known.ok().flatten().map(|cache| action(unsafe { cache.as_ref() }))
+}
+
 /// Puts the calling thread's cache for the pool `id` into the table; another pool may have evicted it. Creates the
 /// cache with `make` and passes it to `register` if necessary. Returns false at thread exit and in a recursive call.
 ///

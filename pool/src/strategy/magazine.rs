@@ -66,8 +66,6 @@ impl<S: Storage> Magazine<S> {
 
     /// Empties the depot and the cache of the calling thread: their blocks return to the regions, for use by other
     /// threads. An exiting thread returns its blocks by itself.
-    ///
-    /// If the calling thread has used another `Magazine` since it used this one, its blocks might stay cached.
     pub fn drain(&self) {
         self.arena().drain();
     }

@@ -318,6 +318,19 @@ fn many_pools_share_the_table_of_a_thread() {
 }
 
 #[test]
+fn drain_returns_blocks_although_the_thread_has_used_many_other_pools_since() {
+    let pool = Magazine::growing(Growth::default(), Heap::create);
+    drop(pool.alloc(100).unwrap());
+    let others: Vec<_> = (0..40).map(|_| Magazine::growing(Growth::default(), Heap::create)).collect();
+    others.iter().for_each(|other| drop(other.alloc(100).unwrap()));
+    assert!(pool.stats().cached_bytes > 0);
+    pool.drain();
+    assert_eq!(pool.stats().cached_bytes, 0);
+    assert!(pool.trim() > 0 && pool.stats().regions == 0);
+    pool.validate().unwrap();
+}
+
+#[test]
 fn regions_double_until_the_largest() {
     let pool = Buddy::growing(Growth::default().first_region(64 << 10).max_region(256 << 10), Heap::create);
     let mut blocks = Vec::new();
