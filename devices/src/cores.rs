@@ -214,6 +214,7 @@ mod tests {
         assert!(!is_oversubscribed(&config, 4) && is_oversubscribed(&config, 5));
     }
 
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
     #[test]
     fn bound_thread_runs_on_its_share_only() {
         let all = Cores::allowed();
