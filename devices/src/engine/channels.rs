@@ -111,6 +111,9 @@ impl Engine {
         self.reject_forged(&channel);
         self.update_channel_exits(&channel);
         self.apply_exits(&channel);
+        if let Some(fault) = self.failure.get() {
+            self.fail_channel(&channel, fault);
+        }
         Ok(channel)
     }
 

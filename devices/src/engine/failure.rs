@@ -204,11 +204,13 @@ impl Engine {
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
-    /// Fails all pending operations of this rank, and rejects new ones in its channels, as if the rank had died. An
-    /// operation whose memory a device or a peer might access fails when that access has ended.
+    /// Fails all pending operations of this rank, and rejects new ones, also in channels that it joins later, as if the
+    /// rank had died. An operation whose memory a device or a peer might access fails when that access has ended.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
-        let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
+        let fault =
+            self.failure.get_or_init(|| Fault::Dead { rank: self.site.rank, cause: cause.into() }).clone();
+        // `join` publishes a channel before it reads `failure`, so either this loop or `join` fails the channel.
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);
         }

@@ -125,6 +125,8 @@ pub struct Engine {
     closing: AtomicBool,
     /// See [`is_closed`](Self::is_closed).
     closed: AtomicBool,
+    /// The fault of all operations after [`fail_all`](Self::fail_all).
+    failure: OnceLock<Fault>,
     copied_by_device: Box<[AtomicCount]>,
     /// Local traffic of freed channels, and copies of messages that were received by matched probes.
     freed_traffic: Mutex<LocalTraffic>,
@@ -196,6 +198,7 @@ impl Engine {
             blamed: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            failure: OnceLock::new(),
             copied_by_device,
             freed_traffic: Mutex::default(),
             trace,

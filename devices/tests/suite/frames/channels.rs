@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mpj_devices::{Channel, Completion, Fault, Mode, Started};
+use mpj_datatypes::Datatype;
+use mpj_devices::{Channel, Completion, Fault, Mode, Pattern, Started};
 
 use super::device::{EAGER_LIMIT, Sent, Step};
 use super::fixture::{Fixture, WORLD};
@@ -146,6 +147,21 @@ fn refused_message_fails() {
         assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })));
     }
     bench.engine.close();
+}
+
+#[test]
+fn channel_joined_after_fail_all_rejects_operations() {
+    let bench = bench();
+    bench.play([frame(bind(7, SUB, 1)), frame(rts(7, 1, 50_000))]);
+    bench.engine.fail_all("the test ends it");
+    bench.engine.fail_all("again");
+    let fault = Fault::Dead { rank: 0, cause: "the test ends it".into() };
+    for context in [SUB, SUB + 1] {
+        let joined = join(&bench, context);
+        assert_eq!(bench.send_on(&joined, 1, vec![1; 10], Mode::Standard).unwrap_err(), fault);
+        let posted = bench.post(&joined, Pattern { source: 1, tag: 2 }, Datatype::primitive(BYTES), 5, 5);
+        assert_eq!(posted.finish().map(|(outcome, _)| outcome), Some(Err(fault.clone())));
+    }
 }
 
 /// A second `free` of a channel has no effect on channels that were joined after the first.
