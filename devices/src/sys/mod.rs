@@ -20,7 +20,8 @@
 //!   `place`: the location of one;
 //! * `monotonic_ns`: a clock that all processes of a host share; `thread_id`: unique on the host while the thread
 //!   lives;
-//! * `memlock_limit`: how much memory this process may lock, if a limit applies to this thread;
+//! * `memlock_limit`: how much memory this process may lock, if a limit applies to this thread; `page_size`: the size
+//!   of a page, of which the system locks whole ones;
 //! * `raise_descriptor_limit`: raises this process's limit of open descriptors to its maximum;
 //! * `random`: unpredictable bytes; `kill_self`: ends the process without cleanup, for tests of sudden death.
 //!

@@ -60,6 +60,10 @@ pub(crate) fn memlock_limit() -> Option<usize> {
     None
 }
 
+pub(crate) fn page_size() -> usize {
+    4096
+}
+
 pub(crate) fn raise_descriptor_limit() {}
 
 pub(crate) fn random(_bytes: &mut [u8]) -> bool {

@@ -10,6 +10,7 @@ pub(crate) use event::EventFd;
 pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use rustix::io::Errno;
+pub(crate) use rustix::param::page_size;
 pub(crate) use wakeup::Wakeup;
 
 use std::os::fd::BorrowedFd;
