@@ -99,7 +99,7 @@ struct SendState {
     control: VecDeque<(IbvFrameKind, u64)>,
     /// Revoked keys of this rank's memory that the peer has not confirmed.
     revoking: Vec<(u64, OpToken)>,
-    /// Keys of the peer's memory that the peer has revoked.
+    /// Keys of the peer's memory that the peer has revoked, and that this rank has not used since.
     revoked: HashSet<u64>,
     /// Keys that the peer has revoked, each with the number of the read after which that is confirmed.
     pending_acks: Vec<(u64, u64)>,

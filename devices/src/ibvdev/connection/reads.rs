@@ -9,7 +9,7 @@ use super::super::wr_id::WrId;
 use super::{ConnState, QpConnection};
 use crate::device::{OpToken, PostError};
 
-/// The maximum number of keys that a peer can revoke over one connection. The engine revokes a key only if it reclaims
+/// The maximum number of revoked keys that this rank has not used since. The engine revokes a key only if it reclaims
 /// memory without a FIN, for example to cancel a rendezvous message.
 const MAX_REVOKED: usize = 1 << 20;
 
@@ -36,7 +36,8 @@ impl QpConnection {
             return Err(PostError::Again);
         }
         let mut sending = self.sending();
-        if sending.revoked.contains(&key.number) {
+        // The engine reads the body of each message by one key, and not again after this error.
+        if sending.revoked.remove(&key.number) {
             return Err(PostError::Revoked);
         }
         let posted = sending.posted - self.completed_to.load(Ordering::Acquire);
@@ -81,7 +82,7 @@ impl QpConnection {
     pub(in crate::ibvdev) fn on_revoke(&self, key: u64) -> Result<(), PostError> {
         let mut sending = self.sending();
         if sending.revoked.len() >= MAX_REVOKED {
-            return Err(PostError::Broken("it revoked more than 2^20 keys".into()));
+            return Err(PostError::Broken("it revoked 2^20 keys that were not used since".into()));
         }
         sending.revoked.insert(key);
         match sending.reads.back().copied() {
