@@ -342,7 +342,7 @@ impl Segment {
             return Ok(());
         }
         Err(format!(
-            "the shared memory was overwritten: the location of the ring to it is {found:#x}, and {written:#x} was written"
+            "the shared memory was overwritten: the location of the ring to it is {found:#x} instead of {written:#x}"
         ))
     }
 
