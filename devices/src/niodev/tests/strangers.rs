@@ -14,6 +14,7 @@ use super::super::half_open;
 use super::super::half_open_table::STRANGERS;
 use super::super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
 use super::{LIVENESS, Rank, intrude, key, send, until};
+use crate::byte_order;
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::sys::socket::unacknowledged;
 
@@ -323,11 +324,15 @@ fn peer_without_a_listener_is_lost() {
 fn invalid_addresses_are_refused_and_errors_give_advice() {
     let rank = Rank::new(0, 8);
     assert!(rank.device.affinity(&rank.device.address()).is_some());
+    let order = byte_order::name(byte_order::IS_BIG_ENDIAN).as_bytes();
+    let card = |front: &[u8]| Address([front, b" ", order].concat());
+    assert!(rank.device.affinity(&card(b"1.2.3.4:5 1024")).is_some());
     let invalid_limits =
         [&b"1.2.3.4:5"[..], b"1.2.3.4:5 ", b"1.2.3.4:5 0", b"1.2.3.4:5 1023", b"1.2.3.4:5 -1"];
-    let invalid_addresses = [&b"nowhere"[..], b"", b"\xFF\xFE", b"1.2.3.4 2000", b"1.2.3.4:99999 2000"];
+    let invalid_addresses =
+        [&b"nowhere 2000"[..], b" 2000", b"\xFF\xFE", b"1.2.3.4 2000", b"1.2.3.4:99999 2000"];
     for nonsense in invalid_limits.into_iter().chain(invalid_addresses) {
-        let address = Address(nonsense.to_vec());
+        let address = card(nonsense);
         assert!(
             rank.device.affinity(&address).is_none() && rank.device.connect(PeerId(1), &address).is_err()
         );
