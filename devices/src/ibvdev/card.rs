@@ -4,7 +4,7 @@ use super::hello::FieldReader;
 use super::verbs::Route;
 use crate::device::Address;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const ETHERNET: u8 = 1;
 const BIG_ENDIAN: u8 = 2;
@@ -113,7 +113,7 @@ pub(super) mod tests {
         for cut in [0, 1, CARD - 1] {
             assert_eq!(IbvCard::of(&Address(bytes[..cut].to_vec())), None);
         }
-        for (at, value) in [(0, 2), (1, 4), (36, 0), (38, 0), (38, 6), (39, 0)] {
+        for (at, value) in [(0, VERSION - 1), (1, 4), (36, 0), (38, 0), (38, 6), (39, 0)] {
             let mut bytes = bytes;
             bytes[at] = value;
             // The window has two bytes.

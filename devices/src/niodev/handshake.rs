@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 use crate::site::JobKey;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HELLO_MARK: [u8; 5] = [b'M', b'P', b'J', b'>', VERSION];
 const CHALLENGE_MARK: [u8; 5] = [b'M', b'P', b'J', b'<', VERSION];
 

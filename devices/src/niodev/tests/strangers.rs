@@ -52,7 +52,7 @@ fn noise_is_rejected() {
         b"GET / HTTP/1.1\r\nHost: you\r\n\r\n",
         &[0xFF; 4096],
         &[0; 56],
-        b"MPJ>\x02 a version to come",
+        b"MPJ>\x01 an earlier version",
         &NioHeader { kind: super::super::frame::NioFrameKind::Data, head: 8, body: 1 << 63 }.to_bytes(),
     ];
     for (i, noise) in noises.into_iter().enumerate() {
@@ -84,7 +84,7 @@ fn second_connection_of_a_rank_is_rejected() {
 fn incomplete_hello_is_rejected_after_the_timeout() {
     let mut rank = Rank::new(0, 8);
     let mut half = TcpStream::connect(rank.address()).unwrap();
-    half.write_all(b"MPJ>\x01\0\0\0half").unwrap();
+    half.write_all(b"MPJ>\x02\0\0\0half").unwrap();
     let mut silent = TcpStream::connect(rank.address()).unwrap();
     assert_peers_can_communicate(&mut rank);
     assert!(is_closed_by(&mut rank, &mut half) && is_closed_by(&mut rank, &mut silent));
