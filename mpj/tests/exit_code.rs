@@ -115,6 +115,11 @@ fn program(mode: &str) -> ExitCode {
             print_line(&format!("rank {}: {error}", error.rank()));
             ExitCode::SUCCESS
         }
+        "alone" => mpj::run(|_| -> Result<(), String> {
+            (0..4).for_each(|_| print_line("here"));
+            std::thread::sleep(Duration::from_secs(1000));
+            Ok(())
+        }),
         "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
         _ => ExitCode::from(99),
     }
@@ -197,6 +202,7 @@ fn check() -> ExitCode {
     process_of_another_launcher_is_rejected();
     time_limit_ends_a_program_that_hangs();
     signals_print_the_table_of_waits();
+    signals_have_their_default_effect_if_no_thread_can_be_started();
     trace_of_an_interrupted_program_is_complete();
     ExitCode::SUCCESS
 }
@@ -291,6 +297,18 @@ fn signals_print_the_table_of_waits() {
     assert_eq!(text.matches("  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0").count(), 2, "{text}");
     let (status, text) = signalled(&mut with("--ignore-signal=INT"), &["-INT", "-KILL"]);
     assert_eq!((status.signal(), &*text), (Some(9), ""), "it stays ignored");
+}
+
+fn signals_have_their_default_effect_if_no_thread_can_be_started() {
+    for (signal, number) in [("-QUIT", 3), ("-INT", 2)] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -c 0; exec env --default-signal=INT,QUIT \"$0\""]);
+        shell.arg(std::env::current_exe().expect("this test"));
+        // No address space has room for such a stack.
+        shell.env(MODE, "alone").env("RUST_MIN_STACK", (1u64 << 60).to_string());
+        let (status, text) = signalled(&mut shell, &[signal, "-KILL"]);
+        assert_eq!(status.signal(), Some(number), "{text}");
+    }
 }
 
 /// The trace is one file, with the calls that had not returned.

@@ -31,6 +31,11 @@ fn install() -> std::io::Result<()> {
     let in_use = in_use();
     let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| in_use >> (signal - 1) & 1 == 0);
     let free: Vec<i32> = free.collect();
+    // Once this is set, each signal has its default effect.
+    let unhandled = Arc::new(AtomicBool::new(false));
+    for signal in &free {
+        flag::register_conditional_default(*signal, Arc::clone(&unhandled))?;
+    }
     // The first SIGINT sets the flag. Once it is set, the next SIGINT terminates the process.
     let interrupted = Arc::new(AtomicBool::new(false));
     if free.contains(&SIGINT) {
@@ -41,9 +46,9 @@ fn install() -> std::io::Result<()> {
         let body = move || signals.forever().for_each(on_signal);
         std::thread::Builder::new().name("signals".into()).spawn(body)
     });
-    // Without a thread that handles it, the first SIGINT must terminate the process.
+    // Without a thread that handles the signals, even the first one must terminate the process.
     if spawned.is_err() {
-        interrupted.store(true, Ordering::Relaxed);
+        unhandled.store(true, Ordering::Relaxed);
     }
     spawned.map(drop)
 }
