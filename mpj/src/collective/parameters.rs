@@ -6,18 +6,28 @@
 use mpj_collectives::{Operation, Rules};
 use mpj_devices::config::{Config, Parameter, Value};
 
-pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
-    &AlgorithmRules { name: "COLL_ALLGATHER", operation: Operation::Allgather },
-    &AlgorithmRules { name: "COLL_ALLREDUCE", operation: Operation::Allreduce },
-    &AlgorithmRules { name: "COLL_ALLTOALL", operation: Operation::Alltoall },
-    &AlgorithmRules { name: "COLL_BARRIER", operation: Operation::Barrier },
-    &AlgorithmRules { name: "COLL_BCAST", operation: Operation::Bcast },
-    &AlgorithmRules { name: "COLL_GATHER", operation: Operation::Gather },
-    &AlgorithmRules { name: "COLL_REDUCE", operation: Operation::Reduce },
-    &AlgorithmRules { name: "COLL_REDUCE_SCATTER", operation: Operation::ReduceScatter },
-    &AlgorithmRules { name: "COLL_SCAN", operation: Operation::Scan },
-    &AlgorithmRules { name: "COLL_SCATTER", operation: Operation::Scatter },
+static RULES: [AlgorithmRules; 10] = [
+    AlgorithmRules { name: "COLL_ALLGATHER", operation: Operation::Allgather },
+    AlgorithmRules { name: "COLL_ALLREDUCE", operation: Operation::Allreduce },
+    AlgorithmRules { name: "COLL_ALLTOALL", operation: Operation::Alltoall },
+    AlgorithmRules { name: "COLL_BARRIER", operation: Operation::Barrier },
+    AlgorithmRules { name: "COLL_BCAST", operation: Operation::Bcast },
+    AlgorithmRules { name: "COLL_GATHER", operation: Operation::Gather },
+    AlgorithmRules { name: "COLL_REDUCE", operation: Operation::Reduce },
+    AlgorithmRules { name: "COLL_REDUCE_SCATTER", operation: Operation::ReduceScatter },
+    AlgorithmRules { name: "COLL_SCAN", operation: Operation::Scan },
+    AlgorithmRules { name: "COLL_SCATTER", operation: Operation::Scatter },
 ];
+
+pub(crate) const PARAMETERS: &[&dyn Parameter] = &{
+    let mut parameters: [&dyn Parameter; RULES.len()] = [&RULES[0]; RULES.len()];
+    let mut at = 1;
+    while at < RULES.len() {
+        parameters[at] = &RULES[at];
+        at += 1;
+    }
+    parameters
+};
 
 #[derive(Debug)]
 struct AlgorithmRules {
@@ -51,18 +61,13 @@ impl Parameter for AlgorithmRules {
 /// Returns the rules of all operations.
 pub(crate) fn rules(config: &Config) -> Rules {
     let mut rules = Rules::default();
-    for parameter in PARAMETERS {
-        if let Some(Value::Text(text)) = config.value(*parameter) {
-            let operation = Operation::ALL.iter().find(|operation| name_of(**operation) == parameter.name());
-            let set = operation.map(|operation| rules.set(*operation, text));
-            debug_assert_eq!(set, Some(Ok(())), "the value was checked when it was set");
+    for parameter in &RULES {
+        if let Some(Value::Text(text)) = config.value(parameter) {
+            let set = rules.set(parameter.operation, text);
+            debug_assert_eq!(set, Ok(()), "the value was checked when it was set");
         }
     }
     rules
-}
-
-fn name_of(operation: Operation) -> String {
-    format!("COLL_{}", operation.name().to_uppercase())
 }
 
 #[cfg(test)]
@@ -74,8 +79,10 @@ mod tests {
     #[test]
     fn every_operation_with_algorithms_has_a_parameter() {
         for algorithm in ALGORITHMS {
-            let name = name_of(algorithm.operation);
-            assert!(PARAMETERS.iter().any(|parameter| parameter.name() == name), "{name}");
+            let named =
+                PARAMETERS.iter().zip(&RULES).find(|(_, rules)| rules.operation == algorithm.operation);
+            let name = format!("COLL_{}", algorithm.operation.name().to_uppercase());
+            assert_eq!(named.map(|(parameter, _)| parameter.name()), Some(&*name));
         }
     }
 
