@@ -107,8 +107,8 @@ impl Message {
     /// Receives the message as [`Intracomm::recv_buffer`] does, with the same errors.
     pub fn recv_buffer(self) -> Result<(ReceivedBuffer, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        let status = Status::of(message.envelope());
-        let block = raw::mrecv_block_as(comm.as_raw(), CALL, message, InPlace::SharedPool)?;
+        let received = raw::mrecv_block(comm.as_raw(), message, InPlace::SharedPool);
+        let (block, status) = received.map_err(|error| error.with_call(CALL))?;
         Ok((to_buffer(CALL, block)?, status))
     }
 

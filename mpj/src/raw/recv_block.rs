@@ -98,21 +98,12 @@ pub fn mrecv_block(
     message: MatchedMessage,
     in_place: InPlace,
 ) -> Result<(ReceivedBlock, Status)> {
-    mrecv_block_as(comm, CALL, message, in_place).map(with_status)
-}
-
-/// As [`mrecv_block`], with the name of the call for errors.
-pub(crate) fn mrecv_block_as(
-    comm: &Comm,
-    call: &'static str,
-    message: MatchedMessage,
-    in_place: InPlace,
-) -> Result<ReceivedBlock> {
     let envelope = *message.envelope();
-    match comm.engine().recv_block(message) {
+    let received = match comm.engine().recv_block(message) {
         Ok(block) => Ok(ReceivedBlock { envelope, location: Location::Local(block) }),
-        Err(message) => fetch(comm, call, message, in_place),
-    }
+        Err(message) => fetch(comm, CALL, message, in_place),
+    };
+    received.map(with_status)
 }
 
 fn no_envelope(bytes: usize) -> Envelope {
