@@ -6,15 +6,18 @@
 use mpj_collectives::{Operation, Rules};
 use mpj_devices::config::{Config, Parameter, Value};
 
-static RULES: [AlgorithmRules; 10] = [
+static RULES: [AlgorithmRules; 13] = [
     AlgorithmRules { name: "COLL_ALLGATHER", operation: Operation::Allgather },
     AlgorithmRules { name: "COLL_ALLREDUCE", operation: Operation::Allreduce },
     AlgorithmRules { name: "COLL_ALLTOALL", operation: Operation::Alltoall },
+    AlgorithmRules { name: "COLL_ALLTOALLW", operation: Operation::Alltoallw },
     AlgorithmRules { name: "COLL_BARRIER", operation: Operation::Barrier },
     AlgorithmRules { name: "COLL_BCAST", operation: Operation::Bcast },
+    AlgorithmRules { name: "COLL_EXSCAN", operation: Operation::Exscan },
     AlgorithmRules { name: "COLL_GATHER", operation: Operation::Gather },
     AlgorithmRules { name: "COLL_REDUCE", operation: Operation::Reduce },
     AlgorithmRules { name: "COLL_REDUCE_SCATTER", operation: Operation::ReduceScatter },
+    AlgorithmRules { name: "COLL_REDUCE_SCATTER_BLOCK", operation: Operation::ReduceScatterBlock },
     AlgorithmRules { name: "COLL_SCAN", operation: Operation::Scan },
     AlgorithmRules { name: "COLL_SCATTER", operation: Operation::Scatter },
 ];
