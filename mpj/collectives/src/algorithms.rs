@@ -12,6 +12,7 @@ mod barrier_linear;
 mod bcast_binomial;
 mod bcast_linear;
 mod gather_linear;
+pub mod inter;
 mod local;
 mod reduce_binomial;
 mod reduce_linear;

@@ -67,6 +67,10 @@ operations! {
     GatherBuffers = 15 "gather_buffers",
     /// Scatters sectioned messages.
     ScatterBuffers = 16 "scatter_buffers",
+    /// Creates an intercommunicator, by a [`Barrier`](Self::Barrier) and two [`Bcast`](Self::Bcast)s in each group.
+    CreateIntercomm = 50 "create_intercomm",
+    /// Merges the groups of an intercommunicator, by an [`Allgather`](Self::Allgather) of both.
+    Merge = 51 "merge",
 }
 
 impl fmt::Display for Operation {

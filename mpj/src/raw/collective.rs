@@ -20,7 +20,7 @@ use super::comm::Comm;
 use super::plans;
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
-use crate::collective::plan::{Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::Result;
 use crate::op::Op;
 
@@ -30,7 +30,7 @@ use crate::op::Op;
 /// The contract of the call.
 #[inline]
 unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result<Plan<'a>>) -> Result<()> {
-    comm.collective(call, |blocking| {
+    comm.collective_of_any(call, |blocking| {
         let plan = plan()?;
         // SAFETY: the caller's contract; `allocate` checks the spans of the plan.
         unsafe { blocking.run(plan) }
@@ -192,6 +192,13 @@ impl BlockingCall<'_> {
         let call = Arguments { root, count: items.count(), ..self.arguments() };
         // SAFETY: the caller's contract; the steps of the root only read the items.
         unsafe { self.run_part(digest, (Operation::Bcast, "binomial"), &call, [items, items]) }
+    }
+
+    /// Waits until every rank has called this method.
+    pub(crate) fn barrier(&mut self, digest: CallDigest) -> Result<()> {
+        let call = self.arguments();
+        // SAFETY: the steps access no memory.
+        unsafe { self.run_part(digest, (Operation::Barrier, "dissemination"), &call, [EMPTY_BUF; 2]) }
     }
 
     pub(crate) fn bcast_words(&mut self, digest: CallDigest, words: &mut [u64], root: u32) -> Result<()> {

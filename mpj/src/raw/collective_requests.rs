@@ -158,7 +158,7 @@ pub fn collective_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentCollective> {
     let (_, call) = collective.names();
-    comm.collective(call, |blocking| {
+    comm.collective_of_any(call, |blocking| {
         let (send, recv) = collective.bufs();
         let plan = collective.plan(comm, call)?;
         let digest = plan.digest;

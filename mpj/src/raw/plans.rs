@@ -22,6 +22,7 @@ fn plan<'a>(
     (bytes, agreed): (usize, u64),
     (send, recv): (Option<&'a Buf>, &'a Buf),
 ) -> Result<Plan<'a>> {
+    comm.check_intra(call)?;
     let context = comm.collectives();
     let algorithm = context
         .rules()

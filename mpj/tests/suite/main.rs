@@ -10,6 +10,7 @@ mod diagnostics;
 mod failures;
 mod features;
 mod hangs;
+mod intercomm;
 mod isolation;
 mod messages;
 mod nonblocking;
