@@ -6,6 +6,7 @@ mod collective;
 mod communicator;
 mod in_place;
 mod inter;
+mod inter_collective;
 mod intra;
 mod object;
 mod p2p;
@@ -14,6 +15,7 @@ mod started;
 
 pub use communicator::{Communicator, Inter, Intra};
 pub use inter::Intercomm;
+pub use inter_collective::IntercommRoot;
 pub use intra::Intracomm;
 pub use p2p::Message;
 pub use recv_block::ReceivedBuffer;

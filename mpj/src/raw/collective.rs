@@ -7,8 +7,8 @@
 //! call that is refused because of its arguments fails in the same way.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
-//! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root, in [`reduce_scatter`]
-//! on no rank.
+//! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root. In [`reduce_scatter`] and
+//! [`reduce_scatter_block`], `recv` then has the items of all blocks, and the result replaces the first of them.
 
 use std::borrow::Cow;
 
@@ -16,6 +16,7 @@ use mpj_collectives::{Arguments, BufIndex, Operation, Span, Step};
 use mpj_devices::Buf;
 
 use super::coll_bufs::{BlockLayout, CollBuf};
+use super::collective_call::Collective;
 use super::comm::Comm;
 use super::plans;
 use crate::collective::blocking::BlockingCall;
@@ -24,14 +25,22 @@ use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::Result;
 use crate::op::Op;
 
-/// Runs the plan of a call until it completes.
+/// Runs a call until it completes. `plan` is that of the call; as an argument of its own it is called directly.
 ///
 /// # Safety
 /// The contract of the call.
 #[inline]
-unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result<Plan<'a>>) -> Result<()> {
+unsafe fn run<'a>(
+    comm: &Comm,
+    collective: Collective<'a>,
+    plan: impl FnOnce(&Comm, &'static str, &Collective<'a>) -> Result<Plan<'a>>,
+) -> Result<()> {
+    let call = collective.call.blocking;
     comm.collective_of_any(call, |blocking| {
-        let plan = plan()?;
+        let plan = match comm.is_inter() {
+            false => plan(comm, call, &collective)?,
+            true => (collective.call.inter)(comm, call, &collective)?,
+        };
         // SAFETY: the caller's contract; `allocate` checks the spans of the plan.
         unsafe { blocking.run(plan) }
     })
@@ -44,7 +53,7 @@ unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result
 /// failed in the call, the ranks have called different collectives, or an earlier collective has failed.
 pub fn barrier(comm: &Comm) -> Result<()> {
     // SAFETY: the steps access no memory.
-    unsafe { run(comm, "barrier", || plans::barrier(comm, "barrier")) }
+    unsafe { run(comm, Collective::barrier(), plans::barrier) }
 }
 
 /// Broadcasts the items of `root` to every rank.
@@ -56,7 +65,7 @@ pub fn barrier(comm: &Comm) -> Result<()> {
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
 pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "bcast", || plans::bcast(comm, "bcast", items, root)) }
+    unsafe { run(comm, Collective::bcast(items, root), plans::bcast) }
 }
 
 /// Combines the items of all ranks at `root`, in order of rank if `op` is not commutative. `recv` is used only at the
@@ -77,7 +86,7 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "reduce", || plans::reduce(comm, "reduce", send, recv, op, root)) }
+    unsafe { run(comm, Collective::reduce(send, recv, op, root), plans::reduce) }
 }
 
 /// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives every rank the result. The
@@ -90,7 +99,7 @@ pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) ->
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "allreduce", || plans::allreduce(comm, "allreduce", send, recv, op)) }
+    unsafe { run(comm, Collective::allreduce(send, recv, op), plans::allreduce) }
 }
 
 /// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the next
@@ -104,9 +113,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usize], op: &Op) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe {
-        run(comm, "reduce_scatter", || plans::reduce_scatter(comm, "reduce_scatter", send, recv, counts, op))
-    }
+    unsafe { run(comm, Collective::reduce_scatter(send, recv, counts, op), plans::reduce_scatter) }
 }
 
 /// Gives rank `r` the combination of the items of ranks 0 to `r`.
@@ -118,7 +125,34 @@ pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usiz
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "scan", || plans::scan(comm, "scan", send, recv, op)) }
+    unsafe { run(comm, Collective::scan(send, recv, op), plans::scan) }
+}
+
+/// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the block `r` of the
+/// result, which is divided evenly among the ranks.
+///
+/// # Errors
+/// As [`allreduce`]; [`ErrorClass::Count`](crate::ErrorClass::Count) if the items cannot be divided evenly.
+///
+/// # Safety
+/// The contracts of both buffers, which do not overlap.
+pub unsafe fn reduce_scatter_block(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
+    let collective = Collective::reduce_scatter_block(send, recv, op);
+    // SAFETY: the caller's contract.
+    unsafe { run(comm, collective, plans::reduce_scatter_block) }
+}
+
+/// Gives rank `r` the combination of the items of ranks 0 to `r - 1`. Rank 0 has no result: its `recv` is not used, and
+/// items that are in place there do not change.
+///
+/// # Errors
+/// As [`allreduce`].
+///
+/// # Safety
+/// The contracts of both buffers, which do not overlap.
+pub unsafe fn exscan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { run(comm, Collective::exscan(send, recv, op), plans::exscan) }
 }
 
 /// Gathers the items of all ranks at `root`, placed by `layout`. `layout` and `recv` are used only at the root, whose
@@ -131,9 +165,8 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_>, root: i32) -> Result<()> {
-    let call = layout.name("gather", "gatherv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::gather(comm, call, send, recv, layout, root)) }
+    unsafe { run(comm, Collective::gather(send, recv, layout, root), plans::gather) }
 }
 
 /// Scatters the items of `root` to all ranks, placed by `layout`. `layout` and `send` are used only at the root, whose
@@ -145,9 +178,8 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: BlockLayout<'_>, recv: &Buf, root: i32) -> Result<()> {
-    let call = layout.name("scatter", "scatterv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::scatter(comm, call, send, layout, recv, root)) }
+    unsafe { run(comm, Collective::scatter(send, layout, recv, root), plans::scatter) }
 }
 
 /// Gathers the items of all ranks at every rank, placed by `layout`.
@@ -158,9 +190,8 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: BlockLayout<'_>, recv: &B
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_>) -> Result<()> {
-    let call = layout.name("allgather", "allgatherv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::allgather(comm, call, send, recv, layout)) }
+    unsafe { run(comm, Collective::allgather(send, recv, layout), plans::allgather) }
 }
 
 /// Sends a block to each rank and receives one from each, placed by the two layouts. In place, the received items
@@ -178,9 +209,22 @@ pub unsafe fn alltoall(
     recv: &Buf,
     back: BlockLayout<'_>,
 ) -> Result<()> {
-    let call = back.name("alltoall", "alltoallv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
+    unsafe { run(comm, Collective::alltoall(send, layout, recv, back), plans::alltoall) }
+}
+
+/// Sends the items of `send[r]` to rank `r`, and receives into `recv[r]` from rank `r` (`MPI_Alltoallw`). Each buffer has
+/// its own address, count and datatype. In place (`send` is one [`Buf::in_place`]), the received items replace those that
+/// were sent, and the call allocates memory of the size of `recv`.
+///
+/// # Errors
+/// As [`alltoall`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of buffers is not the number of ranks.
+///
+/// # Safety
+/// The contracts of all buffers, which do not overlap.
+pub unsafe fn alltoallw(comm: &Comm, send: &[Buf], recv: &[Buf]) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { run(comm, Collective::alltoallw(send, recv), plans::alltoallw) }
 }
 
 /// Collectives inside another call. All parts of a call have the same digest, which contains no algorithm: a part has
@@ -259,7 +303,8 @@ impl BlockingCall<'_> {
         let recv_block = |rank| span(1 + rank);
         let call = Arguments { root, own: Some(span(0)), recv: &recv_block, ..self.arguments() };
         let steps = steps_of((Operation::Gather, "linear"), &call);
-        let plan = Plan { digest, steps, user: UserBuffers::List(Cow::Borrowed(bufs)), op: None };
+        let user = UserBuffers::List { bufs: Cow::Borrowed(bufs), temp: Vec::new() };
+        let plan = Plan { digest, steps, user, op: None };
         // SAFETY: the caller's contract.
         unsafe { self.run(plan) }
     }

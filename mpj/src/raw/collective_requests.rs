@@ -4,109 +4,18 @@
 //! Every rank must start the collectives of a communicator, including blocking ones, in the same order, and can wait
 //! for them in any order. Calls that wait or test make progress for all of them; a rank that only computes makes none.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use mpj_collectives::BufIndex;
 use mpj_devices::{Buf, KeepAlive};
 
-use super::coll_bufs::BlockLayout;
+use super::collective_call::Collective;
 use super::comm::Comm;
-use super::plans;
 use super::request::Request;
-use crate::collective::plan::{EMPTY_BUF, Plan};
+use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::collective::task::CollectiveTask;
 use crate::error::Result;
-use crate::op::Op;
-
-/// A collective and its arguments, which are those of the blocking call of the same name.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "documented at the calls of the same names")]
-pub enum Collective<'a> {
-    /// As [`barrier`](super::barrier).
-    Barrier,
-    /// As [`bcast`](super::bcast).
-    Bcast { items: &'a Buf, root: i32 },
-    /// As [`reduce`](super::reduce).
-    Reduce { send: &'a Buf, recv: &'a Buf, op: &'a Op, root: i32 },
-    /// As [`allreduce`](super::allreduce).
-    Allreduce { send: &'a Buf, recv: &'a Buf, op: &'a Op },
-    /// As [`reduce_scatter`](super::reduce_scatter).
-    ReduceScatter { send: &'a Buf, recv: &'a Buf, counts: &'a [usize], op: &'a Op },
-    /// As [`scan`](super::scan).
-    Scan { send: &'a Buf, recv: &'a Buf, op: &'a Op },
-    /// As [`gather`](super::gather).
-    Gather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>, root: i32 },
-    /// As [`scatter`](super::scatter).
-    Scatter { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, root: i32 },
-    /// As [`allgather`](super::allgather).
-    Allgather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a> },
-    /// As [`alltoall`](super::alltoall).
-    Alltoall { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a> },
-}
-
-impl<'a> Collective<'a> {
-    /// Returns the names of the non-blocking and of the `*_init` call.
-    fn names(&self) -> (&'static str, &'static str) {
-        match self {
-            Collective::Barrier => ("ibarrier", "barrier_init"),
-            Collective::Bcast { .. } => ("ibcast", "bcast_init"),
-            Collective::Reduce { .. } => ("ireduce", "reduce_init"),
-            Collective::Allreduce { .. } => ("iallreduce", "allreduce_init"),
-            Collective::ReduceScatter { .. } => ("ireduce_scatter", "reduce_scatter_init"),
-            Collective::Scan { .. } => ("iscan", "scan_init"),
-            Collective::Gather { layout, .. } => {
-                (layout.name("igather", "igatherv"), layout.name("gather_init", "gatherv_init"))
-            }
-            Collective::Scatter { layout, .. } => {
-                (layout.name("iscatter", "iscatterv"), layout.name("scatter_init", "scatterv_init"))
-            }
-            Collective::Allgather { layout, .. } => {
-                (layout.name("iallgather", "iallgatherv"), layout.name("allgather_init", "allgatherv_init"))
-            }
-            Collective::Alltoall { back, .. } => {
-                (back.name("ialltoall", "ialltoallv"), back.name("alltoall_init", "alltoallv_init"))
-            }
-        }
-    }
-
-    fn bufs(&self) -> (&'a Buf, &'a Buf) {
-        match self {
-            Collective::Barrier => (EMPTY_BUF, EMPTY_BUF),
-            Collective::Bcast { items, .. } => (items, items),
-            Collective::Reduce { send, recv, .. }
-            | Collective::Allreduce { send, recv, .. }
-            | Collective::ReduceScatter { send, recv, .. }
-            | Collective::Scan { send, recv, .. }
-            | Collective::Gather { send, recv, .. }
-            | Collective::Scatter { send, recv, .. }
-            | Collective::Allgather { send, recv, .. }
-            | Collective::Alltoall { send, recv, .. } => (send, recv),
-        }
-    }
-
-    fn plan(self, comm: &Comm, call: &'static str) -> Result<Plan<'a>> {
-        match self {
-            Collective::Barrier => plans::barrier(comm, call),
-            Collective::Bcast { items, root } => plans::bcast(comm, call, items, root),
-            Collective::Reduce { send, recv, op, root } => plans::reduce(comm, call, send, recv, op, root),
-            Collective::Allreduce { send, recv, op } => plans::allreduce(comm, call, send, recv, op),
-            Collective::ReduceScatter { send, recv, counts, op } => {
-                plans::reduce_scatter(comm, call, send, recv, counts, op)
-            }
-            Collective::Scan { send, recv, op } => plans::scan(comm, call, send, recv, op),
-            Collective::Gather { send, recv, layout, root } => {
-                plans::gather(comm, call, send, recv, layout, root)
-            }
-            Collective::Scatter { send, layout, recv, root } => {
-                plans::scatter(comm, call, send, layout, recv, root)
-            }
-            Collective::Allgather { send, recv, layout } => plans::allgather(comm, call, send, recv, layout),
-            Collective::Alltoall { send, layout, recv, back } => {
-                plans::alltoall(comm, call, send, layout, recv, back)
-            }
-        }
-    }
-}
 
 /// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
 ///
@@ -120,7 +29,7 @@ impl<'a> Collective<'a> {
 /// # Safety
 /// The contract of the blocking call, until the operation has completed.
 pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAlive>) -> Result<Request> {
-    let (call, _) = collective.names();
+    let call = collective.call.started;
     comm.check_not_freed(call)?;
     // SAFETY: the caller's contract.
     let task =
@@ -135,8 +44,8 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
 pub struct PersistentCollective {
     comm: Comm,
     task: Arc<CollectiveTask>,
-    /// The roles of the buffers with the first two indices.
-    roles: [Role; 2],
+    /// The roles of the buffers with the first two indices; `None` if the call has a buffer for each rank.
+    roles: Option<[Role; 2]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,9 +66,9 @@ pub fn collective_init(
     collective: Collective<'_>,
     keep: Option<KeepAlive>,
 ) -> Result<PersistentCollective> {
-    let (_, call) = collective.names();
+    let call = collective.call.init;
     comm.collective_of_any(call, |blocking| {
-        let (send, recv) = collective.bufs();
+        let (send, recv) = (collective.send(), collective.recv());
         let plan = collective.plan(comm, call)?;
         let digest = plan.digest;
         let role = |buf: Option<&Buf>| match buf {
@@ -167,7 +76,8 @@ pub fn collective_init(
             Some(buf) if std::ptr::eq(buf, send) => Role::Send,
             _ => Role::None,
         };
-        let roles = [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
+        let pair = || [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
+        let roles = matches!(plan.user, UserBuffers::Pair(..)).then(pair);
         let task = CollectiveTask::prepare(comm.collectives(), call, blocking.seq(), plan, keep)?;
         // Running a plan, even without steps, checks for failure notices of other ranks.
         // SAFETY: the steps access no memory.
@@ -187,7 +97,7 @@ impl PersistentCollective {
     pub unsafe fn start(&mut self) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
         // SAFETY: the caller's contract.
-        unsafe { self.task.restart([None; 2]) }
+        unsafe { self.task.restart(&[]) }
     }
 
     /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
@@ -199,15 +109,36 @@ impl PersistentCollective {
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
     pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.start_with_lists(from_ref(send), from_ref(recv)) }
+    }
+
+    /// As [`start_with`](Self::start_with), for a call with a buffer for each rank.
+    ///
+    /// # Errors
+    /// As [`start_with`](Self::start_with); the number of buffers differs, of which the other ranks are notified.
+    ///
+    /// # Safety
+    /// The contract of the blocking call, until the operation has completed.
+    pub unsafe fn start_with_lists(&mut self, send: &[Buf], recv: &[Buf]) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
-        let bufs = self.roles.map(|role| match role {
-            Role::Send => Some(send),
-            Role::Recv => Some(recv),
+        let of_role = |role| match role {
+            Role::Send => send.first(),
+            Role::Recv => recv.first(),
             Role::None => None,
-        });
-        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
-        // steps lie in them.
-        unsafe { self.task.restart(bufs) }
+        };
+        match self.roles {
+            // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
+            // steps lie in them.
+            Some(roles) if (send.len(), recv.len()) == (1, 1) => unsafe {
+                self.task.restart(&roles.map(of_role))
+            },
+            _ => {
+                let all = send.iter().filter(|send| !send.is_in_place()).chain(recv).map(Some);
+                // SAFETY: as above.
+                unsafe { self.task.restart(&all.collect::<Vec<_>>()) }
+            }
+        }
     }
 
     /// Waits until the active call has completed; without an active call, returns at once.

@@ -23,6 +23,7 @@
 mod abort_on_unwind;
 mod coll_bufs;
 mod collective;
+pub(crate) mod collective_call;
 mod collective_requests;
 mod comm;
 mod p2p;
@@ -35,7 +36,8 @@ pub use crate::op::Op;
 pub(crate) use abort_on_unwind::abort_on_unwind;
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
-pub use collective_requests::{Collective, PersistentCollective, collective_init, start};
+pub use collective_call::Collective;
+pub use collective_requests::{PersistentCollective, collective_init, start};
 pub use comm::{Comm, UNDEFINED};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
@@ -52,3 +54,7 @@ pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some
 
 /// The null process as source or destination: the operation completes at once, without a message.
 pub const PROC_NULL: i32 = crate::address::PROC_NULL_NUMBER;
+
+/// The root argument of the root itself, in a collective of an intercommunicator. The other ranks of its group pass
+/// [`PROC_NULL`], and those of the other group the rank of the root.
+pub const ROOT: i32 = -4;

@@ -1,10 +1,15 @@
 //! The plan of each collective: functions that check the arguments and compute the steps of this rank, for blocking,
 //! non-blocking and persistent calls. They send nothing.
 
-use mpj_collectives::{Arguments, BufIndex, Operation, Span, Step};
+mod blocks;
+pub(super) mod inter;
+
+use mpj_collectives::{Arguments, BufIndex, Operation, Span};
 use mpj_devices::Buf;
 
+pub(super) use self::blocks::{allgather, alltoall, alltoallw, gather, scatter};
 use super::coll_bufs::{BlockLayout, CollBuf, RankBlocks};
+use super::collective_call::Collective;
 use super::comm::Comm;
 use crate::collective::call_id::CallDigest;
 use crate::collective::plan::{EMPTY_BUF, Plan};
@@ -73,18 +78,25 @@ fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) 
     Ok(send.map_or_else(|| recv.full_span(BufIndex::RECV), |send| send.full_span(BufIndex::SEND)))
 }
 
+/// Checks the send buffer of a rank that has no result; returns the span of its items, and the buffer.
+fn check_contribution<'a>(call: &'static str, send: &'a Buf, op: &Op) -> Result<(Span, &'a Buf)> {
+    send.check_op(call, op)?;
+    Ok((send.full_span(BufIndex::SEND), send))
+}
+
 fn in_place_error(call: &'static str) -> Error {
     Error::new(ErrorClass::Buffer, call, "MPI_IN_PLACE is allowed at the root only")
 }
 
 #[inline]
-pub(super) fn barrier(comm: &Comm, call: &'static str) -> Result<Plan<'static>> {
+pub(super) fn barrier<'a>(comm: &Comm, call: &'static str, _: &Collective<'a>) -> Result<Plan<'a>> {
     plan(comm, call, Operation::Barrier, &comm.arguments(), (0, 0), (None, EMPTY_BUF))
 }
 
 #[inline]
-pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i32) -> Result<Plan<'a>> {
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
+pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let items = collective.recv();
+    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
     let bytes = items.packed_bytes(call)?;
     if comm.rank() != root {
         items.check_receivable(call)?;
@@ -94,22 +106,13 @@ pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i
     plan(comm, call, Operation::Bcast, &arguments, (bytes, root.into()), (None, items))
 }
 
-pub(super) fn reduce<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
-    root: i32,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
-    let (own, items) = if comm.rank() == root {
-        (check_reduction(call, send, recv, op)?, recv)
-    } else {
-        let send = send.ok_or_else(|| in_place_error(call))?;
-        send.check_op(call, op)?;
-        (send.full_span(BufIndex::SEND), send)
+pub(super) fn reduce<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
+    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
+    let (own, items) = match send {
+        Some(send) if comm.rank() != root => check_contribution(call, send, op)?,
+        None if comm.rank() != root => return Err(in_place_error(call)),
+        _ => (check_reduction(call, send, recv, op)?, recv),
     };
     let bytes = items.packed_bytes(call)?;
     let arguments = Arguments { root, ..comm.reduction(own, items, op) };
@@ -122,21 +125,25 @@ pub(super) fn reduce<'a>(
 pub(super) fn allreduce<'a>(
     comm: &Comm,
     call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    reduce_to_all(comm, call, Operation::Allreduce, send, recv, op)
+    reduce_to_all(comm, call, Operation::Allreduce, collective)
 }
 
-pub(super) fn scan<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
-) -> Result<Plan<'a>> {
-    reduce_to_all(comm, call, Operation::Scan, send, recv, op)
+pub(super) fn scan<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    reduce_to_all(comm, call, Operation::Scan, collective)
+}
+
+pub(super) fn exscan<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
+    let (own, items) = match send {
+        Some(send) if comm.rank() == 0 => check_contribution(call, send, op)?,
+        _ => (check_reduction(call, send, recv, op)?, recv),
+    };
+    let bytes = items.packed_bytes(call)?;
+    let (arguments, agreed) = (comm.reduction(own, items, op), agreed(bytes, op));
+    // The steps of rank 0 write to no buffer.
+    Ok(plan(comm, call, Operation::Exscan, &arguments, (bytes, agreed), (send, items))?.with_op(op))
 }
 
 /// Returns the plan of a reduction of equal vectors that gives every rank a result.
@@ -145,11 +152,9 @@ fn reduce_to_all<'a>(
     comm: &Comm,
     call: &'static str,
     operation: Operation,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
     let own = check_reduction(call, send, recv, op)?;
     let bytes = recv.packed_bytes(call)?;
     let arguments = comm.reduction(own, recv, op);
@@ -159,148 +164,57 @@ fn reduce_to_all<'a>(
 pub(super) fn reduce_scatter<'a>(
     comm: &Comm,
     call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    counts: &[usize],
-    op: &'a Op,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    if counts.len() != comm.size() as usize {
-        let why = format!("{} counts for {} ranks", counts.len(), comm.size());
+    let counts = collective.send_layout.counts();
+    let displacements = displacements(call, counts, comm.size())?;
+    let layout = BlockLayout::Varying { counts, displacements: &displacements };
+    scatter_result(comm, call, Operation::ReduceScatter, collective, layout)
+}
+
+pub(super) fn reduce_scatter_block<'a>(
+    comm: &Comm,
+    call: &'static str,
+    collective: &Collective<'a>,
+) -> Result<Plan<'a>> {
+    scatter_result(comm, call, Operation::ReduceScatterBlock, collective, BlockLayout::EvenSplit)
+}
+
+/// Returns the index of the first item of each rank if the blocks follow one another.
+fn displacements(call: &'static str, counts: &[usize], size: u32) -> Result<Vec<usize>> {
+    if counts.len() != size as usize {
+        let why = format!("{} counts for {size} ranks", counts.len());
         return Err(Error::new(ErrorClass::Arg, call, why));
     }
     let sums =
         counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
-    let displacements: Vec<usize> = sums.collect();
-    let layout = BlockLayout::Varying { counts, displacements: &displacements };
+    Ok(sums.collect())
+}
+
+/// Returns the plan of a reduction that gives each rank one block of the result.
+fn scatter_result<'a>(
+    comm: &Comm,
+    call: &'static str,
+    operation: Operation,
+    collective: &Collective<'a>,
+    layout: BlockLayout<'_>,
+) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
     let (rank, size) = (comm.rank(), comm.size());
-    let layout = layout.resolve_send(call, size, send, None)?;
-    let blocks = RankBlocks::default().with_send(layout, rank, size, send);
-    send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
     let own = check_reduction(call, None, recv, op)?;
-    send.check_no_alias(call, recv)?;
-    let total = layout.total(call, size, send)?;
-    let send_block = |rank| layout.span(BufIndex::SEND, rank);
-    let arguments = Arguments { send: &send_block, ..comm.reduction(own, recv, op) };
+    // In place, the receive buffer has the items of all blocks.
+    let (from, items) = send.map_or((BufIndex::RECV, recv), |send| (BufIndex::SEND, send));
+    let layout = layout.resolve_send(call, size, items, send.map(|_| recv))?;
+    let mut count = layout.block(rank).1;
+    if let Some(send) = send {
+        let blocks = RankBlocks::default().with_send(layout, rank, size, send);
+        send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
+        send.check_no_alias(call, recv)?;
+        count = recv.count();
+    }
+    let total = layout.total(call, size, items)?;
+    let send_block = |rank| layout.span(from, rank);
+    let arguments = Arguments { count, send: &send_block, ..comm.reduction(own, recv, op) };
     let bytes = (total, agreed(total, op));
-    Ok(plan(comm, call, Operation::ReduceScatter, &arguments, bytes, (Some(send), recv))?.with_op(op))
-}
-
-pub(super) fn gather<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    layout: BlockLayout<'_>,
-    root: i32,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
-    let mut layout = layout;
-    if comm.rank() == root {
-        layout = layout.resolve_receive(call, comm.size(), recv, send)?;
-        recv.check_receivable(call)?;
-        if let Some(send) = send {
-            let blocks = RankBlocks::default().with_recv(layout, root, comm.size(), recv);
-            send.check_same_amount(call, &recv.block_of(&layout, root), &blocks)?;
-            send.check_no_alias(call, recv)?;
-        }
-    } else {
-        send.ok_or_else(|| in_place_error(call))?.packed_bytes(call)?;
-    }
-    let own = send.map(|send| send.full_span(BufIndex::SEND));
-    // Only the root uses the layout, which was checked there.
-    let recv_block = |rank| layout.span(BufIndex::RECV, rank);
-    let arguments = Arguments { root, own, recv: &recv_block, ..comm.arguments() };
-    // The ranks other than the root do not know the number of bytes.
-    plan(comm, call, Operation::Gather, &arguments, (0, root.into()), (send, recv))
-}
-
-pub(super) fn scatter<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    layout: BlockLayout<'_>,
-    recv: &'a Buf,
-    root: i32,
-) -> Result<Plan<'a>> {
-    let recv = recv.not_in_place();
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
-    if let Some(recv) = recv {
-        recv.check_receivable(call)?;
-    }
-    let mut layout = layout;
-    if comm.rank() == root {
-        layout = layout.resolve_send(call, comm.size(), send, recv)?;
-        layout.total(call, comm.size(), send)?;
-        if let Some(recv) = recv {
-            let blocks = RankBlocks::default().with_send(layout, root, comm.size(), send);
-            send.block_of(&layout, root).check_same_amount(call, recv, &blocks)?;
-            send.check_no_alias(call, recv)?;
-        }
-    } else if recv.is_none() {
-        return Err(in_place_error(call));
-    }
-    let into = recv.map(|recv| recv.full_span(BufIndex::RECV));
-    let send_block = |rank| layout.span(BufIndex::SEND, rank);
-    let arguments = Arguments { root, into, send: &send_block, ..comm.arguments() };
-    let bufs = (Some(send), recv.unwrap_or(EMPTY_BUF));
-    // The ranks other than the root do not know the number of bytes.
-    plan(comm, call, Operation::Scatter, &arguments, (0, root.into()), bufs)
-}
-
-pub(super) fn allgather<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    layout: BlockLayout<'_>,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let layout = layout.resolve_receive(call, comm.size(), recv, send)?;
-    recv.check_receivable(call)?;
-    if let Some(send) = send {
-        let blocks = RankBlocks::default().with_recv(layout, comm.rank(), comm.size(), recv);
-        send.check_same_amount(call, &recv.block_of(&layout, comm.rank()), &blocks)?;
-        send.check_no_alias(call, recv)?;
-    }
-    let total = layout.total(call, comm.size(), recv)?;
-    let own = send.map(|send| send.full_span(BufIndex::SEND));
-    let recv_block = |rank| layout.span(BufIndex::RECV, rank);
-    let arguments = Arguments { own, recv: &recv_block, ..comm.arguments() };
-    plan(comm, call, Operation::Allgather, &arguments, (total, total as u64), (send, recv))
-}
-
-pub(super) fn alltoall<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    layout: BlockLayout<'_>,
-    recv: &'a Buf,
-    back: BlockLayout<'_>,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let (rank, size) = (comm.rank(), comm.size());
-    let back = back.resolve_receive(call, size, recv, None)?;
-    recv.check_receivable(call)?;
-    let (mut from, mut out) = (BufIndex::TEMP, back);
-    if let Some(send) = send {
-        (from, out) = (BufIndex::SEND, layout.resolve_send(call, size, send, None)?);
-        let blocks = RankBlocks::default().with_send(out, rank, size, send).with_recv(back, rank, size, recv);
-        send.block_of(&out, rank).check_same_amount(call, &recv.block_of(&back, rank), &blocks)?;
-        send.check_no_alias(call, recv)?;
-    }
-    let total = out.total(call, size, send.unwrap_or(recv))?;
-    let (send_block, recv_block) = (|rank| out.span(from, rank), |rank| back.span(BufIndex::RECV, rank));
-    let arguments = Arguments { send: &send_block, recv: &recv_block, ..comm.arguments() };
-    let bytes = (total, total as u64);
-    let mut plan = plan(comm, call, Operation::Alltoall, &arguments, bytes, (send, recv))?;
-    if let BlockLayout::Varying { .. } = out {
-        // The totals, and thus the algorithms, can differ between ranks. All algorithms send the same messages.
-        plan.digest = CallDigest::new(Operation::Alltoall, 0);
-    }
-    if send.is_none() {
-        let copy = Step::Copy { from: recv.full_span(BufIndex::RECV), into: recv.full_span(BufIndex::TEMP) };
-        plan.steps.insert(0, copy);
-    }
-    Ok(plan)
+    Ok(plan(comm, call, operation, &arguments, bytes, (send, recv))?.with_op(op))
 }

@@ -7,7 +7,7 @@ use crate::common::{LONG, job, ranks, samples};
 use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, Fault, Intercomm, Intracomm, World, raw};
 
 /// The number of ranks of the first group, and of the job.
-const SHAPES: [(usize, usize); 5] = [(1, 2), (2, 3), (1, 4), (2, 5), (4, 6)];
+pub(crate) const SHAPES: [(usize, usize); 5] = [(1, 2), (2, 3), (1, 4), (2, 5), (4, 6)];
 
 const TAG: i32 = 9;
 
@@ -19,7 +19,7 @@ fn split(world: &World, first: usize) -> mpj::Result<Intracomm> {
 }
 
 /// Connects the groups of [`split`]. The last rank of each group is its leader.
-fn connect(world: &World, first: usize) -> mpj::Result<Intercomm> {
+pub(crate) fn connect(world: &World, first: usize) -> mpj::Result<Intercomm> {
     let group = split(world, first)?;
     let remote_leader = if world.rank() < first { first } else { first - 1 };
     group.create_intercomm(group.size() - 1, world, remote_leader, TAG)

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use mpj_collectives::Operation;
+use mpj_collectives::inter::Groups;
 use mpj_datatypes::Primitive;
 use mpj_devices::{Buf, Group, KeepAlive, Mode, PeerId};
 
@@ -168,9 +169,20 @@ impl Comm {
         self.remote_group().map(Group::size)
     }
 
+    /// Returns the groups of an intercommunicator as ranks of the channel of its collectives.
+    pub(in crate::raw) fn groups(&self) -> Groups {
+        let (local, remote) =
+            self.inner.remote.as_ref().map_or((0, 0), |remote| remote.offsets(self.group()));
+        Groups {
+            rank: local + self.rank(),
+            local: local..local + self.size(),
+            remote: remote..remote + self.remote_size().unwrap_or(0),
+        }
+    }
+
     /// Returns the ranks to which this one can send: the members, or the remote group.
     #[inline]
-    pub(super) fn peers(&self) -> &Group {
+    pub(in crate::raw) fn peers(&self) -> &Group {
         self.inner.remote.as_ref().map_or(&self.inner.group, |remote| &remote.group)
     }
 
