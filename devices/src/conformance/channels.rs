@@ -73,6 +73,27 @@ pub(super) fn groups_may_have_any_order(m: &Member) {
     }
 }
 
+/// The groups have different sizes, and the second one has another order than the job.
+pub(super) fn ranks_of_an_intercommunicator_are_those_of_the_remote_group(m: &Member) {
+    let first = m.size.div_ceil(3);
+    let inter = m.join_inter(94, first);
+    let world_rank = |remote| inter.world.group().peer(remote).unwrap().0;
+    assert_eq!(inter.size, if m.rank < first { m.size - first } else { first });
+    let lengths = [8, m.rendezvous_len()];
+    let mut sends = Vec::new();
+    for to in 0..inter.size {
+        let seed = u64::from(m.rank * m.size + world_rank(to)) + 1;
+        sends.extend(lengths.map(|len| inter.isend(to, 1, bytes(seed, len))));
+    }
+    let mut next = vec![lengths.iter(); inter.size as usize];
+    for _ in 0..2 * inter.size {
+        let (envelope, got) = inter.recv::<u8>(ANY_SOURCE, ANY_TAG, m.rendezvous_len());
+        let len = *next[envelope.source as usize].next().unwrap();
+        assert!(got == bytes(u64::from(world_rank(envelope.source) * m.size + m.rank) + 1, len));
+    }
+    sends.into_iter().for_each(|send| assert!(send.wait(&inter).is_ok()));
+}
+
 pub(super) fn channels_are_created_and_freed_repeatedly(m: &Member) {
     for i in 0..300 {
         let channel = m.join_also(1000 + i, everybody(m), m.rank);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Member;
 use super::owned::{Layout, bytes, random};
-use crate::{ANY_SOURCE, ANY_TAG, Fault, Mode, Pattern};
+use crate::{ANY_SOURCE, ANY_TAG, Fault, Group, Mode, Pattern};
 
 const RANK_0_LEFT: Fault = Fault::Left { rank: Some(0) };
 
@@ -50,6 +50,22 @@ pub(super) fn any_source_receive_fails_when_all_others_have_exited(m: &Member) {
     assert_eq!(m.irecv::<u8>(ANY_SOURCE, ANY_TAG, 8).wait(m).0, Err(gone.clone()));
     assert_eq!(m.engine.probe(&m.world, any), Err(gone.clone()));
     assert_eq!(m.engine.mprobe(&m.world, any, "mprobe").unwrap_err(), gone);
+}
+
+/// The remote group exits, while the ranks of the own group still exchange messages in another channel.
+pub(super) fn any_source_receive_needs_the_remote_group_only(m: &Member) {
+    let first = m.size.div_ceil(3);
+    let inter = m.join_inter(62, first);
+    let pending = inter.irecv::<u8>(ANY_SOURCE, ANY_TAG, 8);
+    m.barrier();
+    if m.rank >= first {
+        return m.engine.close();
+    }
+    assert_eq!(pending.wait(&inter).0, Err(Fault::Left { rank: None }));
+    let own = m.join_also(63, Group::Range { first: 0, len: first }, m.rank);
+    let send = own.isend(own.next(), 1, vec![m.rank; 3]);
+    assert_eq!(own.recv::<u32>(own.previous() as i32, 1, 3).1, [own.previous(); 3]);
+    send.wait(&own).unwrap();
 }
 
 /// A closing rank waits until its messages are delivered. They can be received after its exit.

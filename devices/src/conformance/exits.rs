@@ -102,6 +102,18 @@ pub(super) fn death_spares_channels_without_the_dead_rank(m: &Member) {
     assert_eq!(rest.received(pending).1, [1; 8]);
 }
 
+/// Rank 0 is in the first group: its death fails the operations of both groups.
+pub(super) fn death_in_either_group_breaks_an_intercommunicator(m: &Member) {
+    let inter = m.join_inter(61, m.size.div_ceil(3));
+    let pending = inter.irecv::<u8>((inter.size - 1) as i32, 99, 8);
+    if rank_0_dies(m) {
+        keep_for_ever(pending);
+        return;
+    }
+    assert_dead(pending.wait(&inter).0, "a receive from the remote group");
+    assert_dead(inter.irecv::<u8>(ANY_SOURCE, 99, 8).wait(&inter).0, "a receive from any source");
+}
+
 /// The receive of a dead rank's rendezvous message fails or succeeds, but does not hang.
 pub(super) fn rendezvous_message_of_a_dead_rank_does_not_hang(m: &Member) {
     let len = m.rendezvous_len();

@@ -56,6 +56,16 @@ impl Member {
         self.on(&self.engine.join(context, group, rank).unwrap())
     }
 
+    /// Joins the channel of an intercommunicator between the `first` first ranks of the job, and the others in reverse
+    /// order. Its `size` is that of the remote group. Panics if the engine cannot join.
+    pub fn join_inter(&self, context: u64, first: u32) -> Self {
+        let (me, size) = (self.engine.site().rank, self.engine.site().size);
+        let (low, high) = (Group::Range { first: 0, len: first }, (first..size).rev().collect());
+        let (own, remote) = if me < first { (low, high) } else { (high, low) };
+        let rank = own.rank(crate::PeerId(me)).unwrap();
+        self.on(&self.engine.join_inter(context, own, rank, remote).unwrap())
+    }
+
     /// Returns the rank after this one.
     pub fn next(&self) -> u32 {
         (self.rank + 1) % self.size

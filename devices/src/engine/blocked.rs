@@ -76,6 +76,10 @@ impl WaitReason {
         group.peer(u32::try_from(peer).ok()?).filter(|_| only).map(|peer| peer.0)
     }
 
+    fn is_inter(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.local_group().is_some())
+    }
+
     pub(crate) fn trace_args(&self) -> ([&'static str; 2], [(&'static str, ArgValue); 5]) {
         const NONE: (&str, ArgValue) = ("", ArgValue::Number(0));
         let channel = self.channel.as_ref();
@@ -90,8 +94,7 @@ impl WaitReason {
             );
         }
         let context = channel.map_or(NONE, |channel| ("context", ArgValue::Number(channel.context())));
-        let ranks =
-            channel.map_or(NONE, |channel| ("ranks", ArgValue::Number(channel.group().size().into())));
+        let ranks = channel.map_or(NONE, |channel| ("ranks", ArgValue::Number(channel.size().into())));
         let others =
             if self.others == 0 { NONE } else { ("and others", ArgValue::Number(self.others as u64)) };
         // The slice of a collective's wait is inside the slice of its call: the prefix distinguishes them.
@@ -105,6 +108,7 @@ impl WaitReason {
         if let Some(Expected { preposition, peer, tag }) = self.message {
             match peer {
                 ANY_SOURCE => write!(f, " {preposition} any rank")?,
+                peer if self.is_inter() => write!(f, " {preposition} remote rank {peer}")?,
                 peer => write!(f, " {preposition} rank {peer}")?,
             }
             match tag {
@@ -112,15 +116,15 @@ impl WaitReason {
                 tag => write!(f, " with tag {tag}")?,
             }
         }
-        let Some(group) = self.channel.as_ref().map(|channel| channel.group()) else { return Ok(()) };
-        match self.channel.as_ref().and_then(|channel| channel.name()) {
+        let Some(channel) = &self.channel else { return Ok(()) };
+        match channel.name() {
             Some(name) if &**name == WORLD => {}
             Some(name) => write!(f, " in {name}")?,
-            None if group.size() == world => {}
-            None => write!(f, " in a communicator of {} ranks", group.size())?,
+            None if channel.size() == world => {}
+            None => write!(f, " in a communicator of {} ranks", channel.size())?,
         }
-        if group.size() != world {
-            let peer = self.message.and_then(|message| group.peer(u32::try_from(message.peer).ok()?));
+        if channel.group().size() != world {
+            let peer = self.message.and_then(|message| channel.peer(u32::try_from(message.peer).ok()?));
             if let Some(peer) = peer {
                 write!(f, ", that is rank {} of the world", peer.0)?;
             }

@@ -41,10 +41,25 @@ struct Description {
     calls: Option<Weak<dyn Calls>>,
 }
 
+/// The members of a channel, and the rank of this process among them.
 #[derive(Debug)]
-struct Members {
+pub(crate) struct Members {
+    /// The ranks that messages name: all members, or the remote group of an intercommunicator.
     group: Group,
+    /// The group of this process in an intercommunicator.
+    local: Option<Group>,
+    /// The number of this process in its own group.
     rank: u32,
+}
+
+impl Members {
+    pub(crate) fn intra(group: Group, rank: u32) -> Self {
+        Members { group, local: None, rank }
+    }
+
+    pub(crate) fn inter(local: Group, rank: u32, remote: Group) -> Self {
+        Members { group: remote, local: Some(local), rank }
+    }
 }
 
 impl Channel {
@@ -66,9 +81,9 @@ impl Channel {
     }
 
     /// Sets the members. Messages may have come before, because a peer can create the communicator earlier.
-    pub(crate) fn join(&self, group: Group, rank: u32, wire_id: u16) {
+    pub(crate) fn join(&self, members: Members, wire_id: u16) {
         self.wire_id.store(wire_id, Ordering::Relaxed);
-        let _ = self.members.set(Members { group, rank });
+        let _ = self.members.set(members);
     }
 
     /// Returns the context, which identifies this channel at all its members.
@@ -76,10 +91,31 @@ impl Channel {
         self.context
     }
 
-    /// Returns the members, in order of rank; empty until this rank has joined.
+    /// Returns the ranks that messages name, in order: the members, or the remote group of an intercommunicator. Empty
+    /// until this rank has joined.
     pub fn group(&self) -> &Group {
         const NOBODY: Group = Group::Range { first: 0, len: 0 };
         self.members.get().map_or(&NOBODY, |m| &m.group)
+    }
+
+    /// Returns the group of this rank, if the channel belongs to an intercommunicator.
+    pub fn local_group(&self) -> Option<&Group> {
+        self.members.get()?.local.as_ref()
+    }
+
+    /// Returns the number of members, of both groups of an intercommunicator.
+    pub fn size(&self) -> u32 {
+        self.group().size() + self.local_group().map_or(0, Group::size)
+    }
+
+    pub(crate) fn is_member(&self, peer: PeerId) -> bool {
+        self.group().rank(peer).is_some() || self.local_group().is_some_and(|own| own.rank(peer).is_some())
+    }
+
+    /// Returns the number of ranks, other than this one, that can send here.
+    pub(crate) fn sender_count(&self) -> u32 {
+        let own = u32::from(self.local_group().is_none());
+        self.group().size().saturating_sub(own)
     }
 
     pub(crate) fn describe(&self, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
@@ -95,7 +131,7 @@ impl Channel {
         self.description.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
 
-    /// Returns the number of this rank among the members; 0 until it has joined.
+    /// Returns the number of this rank in its group; 0 until it has joined.
     pub fn rank(&self) -> u32 {
         self.members.get().map_or(0, |m| m.rank)
     }

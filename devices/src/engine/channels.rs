@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
 
-use super::channel::{Calls, Channel};
+use super::channel::{Calls, Channel, Members};
 use super::failure::{fail_receives, fail_self_sends};
 use super::peer::Peer;
 use super::{Engine, lock};
@@ -95,6 +95,25 @@ impl Engine {
     /// # Errors
     /// [`Fault::TooManyChannels`], [`Fault::AlreadyJoined`].
     pub fn join(&self, context: u64, group: Group, rank: u32) -> Result<Arc<Channel>, Fault> {
+        self.join_as(context, Members::intra(group, rank))
+    }
+
+    /// Joins the channel `context` of an intercommunicator, of which this rank is rank `rank` of the group `local`. Its
+    /// messages go to, and come from, the ranks of the group `remote`. The groups must be disjoint.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn join_inter(
+        &self,
+        context: u64,
+        local: Group,
+        rank: u32,
+        remote: Group,
+    ) -> Result<Arc<Channel>, Fault> {
+        self.join_as(context, Members::inter(local, rank, remote))
+    }
+
+    fn join_as(&self, context: u64, members: Members) -> Result<Arc<Channel>, Fault> {
         let channel = {
             let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
             channels.remove_idle(|channel| self.is_idle(channel));
@@ -104,7 +123,7 @@ impl Engine {
                 return Err(Fault::AlreadyJoined { context });
             }
             let wire_id = channels.alloc_wire_id().ok_or(Fault::TooManyChannels)?;
-            channel.join(group, rank, wire_id);
+            channel.join(members, wire_id);
             channels.by_context.insert(context, Arc::clone(&channel));
             channel
         };

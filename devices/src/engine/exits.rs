@@ -28,7 +28,7 @@ pub(super) struct KnownExits {
 pub(crate) struct ChannelExits {
     /// Number of entries of the engine's `KnownExits::order` that were examined.
     seen: usize,
-    /// Members that have reported, while alive, that they take no further part in this channel.
+    /// Possible senders that have reported, while alive, that they take no further part in this channel.
     closing: HashSet<u32>,
     has_dead: bool,
     /// Whether operations have to be checked against the exits of the members in `due`, and against deaths.
@@ -62,10 +62,13 @@ impl KnownExits {
         }
         let mut exits = channel.exits();
         let new_exits = self.order.get(exits.seen..).unwrap_or_default();
-        for rank in new_exits.iter().filter(|rank| channel.group().rank(PeerId(**rank)).is_some()) {
+        for rank in new_exits.iter().filter(|rank| channel.is_member(PeerId(**rank))) {
+            let is_sender = channel.group().rank(PeerId(*rank)).is_some();
             match self.last.get(rank) {
                 Some(Exit::Died(_)) => exits.has_dead = true,
-                Some(exit) if exit.is_closing_in(channel.context) => drop(exits.closing.insert(*rank)),
+                Some(exit) if is_sender && exit.is_closing_in(channel.context) => {
+                    exits.closing.insert(*rank);
+                }
                 _ => (),
             }
             exits.is_due = true;
@@ -202,11 +205,12 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::biased::Bias;
+    use crate::engine::channel::Members;
     use crate::group::Group;
 
     fn channel(context: u64, members: impl IntoIterator<Item = u32>) -> Channel {
         let channel = Channel::new(context, &Bias::new());
-        channel.join(members.into_iter().collect(), 0, 0);
+        channel.join(Members::intra(members.into_iter().collect(), 0), 0);
         channel
     }
 
@@ -251,7 +255,7 @@ mod tests {
             learn(&mut known, rank, exit);
         }
         assert_eq!((known.update_channel(&late), late.has_exits()), (0, false));
-        late.join(Group::Range { first: 0, len: 9 }, 0, 0);
+        late.join(Members::intra(Group::Range { first: 0, len: 9 }, 0), 0);
         assert_eq!((known.update_channel(&late), late.has_exits()), (3, true));
         assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: false, members: vec![3, 4] }));
         assert_eq!(late.exits().closing(), 1, "rank 3 still takes part in this context");
@@ -259,5 +263,25 @@ mod tests {
         known.update_channel(&late);
         late.exits().mark_all_due();
         assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: true, members: vec![4, 8] }));
+    }
+
+    /// Only the remote group sends, but a death in either group concerns an intercommunicator.
+    #[test]
+    fn both_groups_of_an_intercommunicator_are_members() {
+        let mut known = KnownExits::default();
+        let inter = Channel::new(7, &Bias::new());
+        let group = |first, len| Group::Range { first, len };
+        inter.join(Members::inter(group(0, 3), 1, group(3, 2)), 0);
+        assert_eq!((inter.rank(), inter.size(), inter.sender_count()), (1, 5, 2));
+        learn(&mut known, 2, Exit::Closing);
+        learn(&mut known, 4, Exit::Closing);
+        known.update_channel(&inter);
+        assert_eq!(inter.exits().closing(), 1, "rank 2 of the own group does not send here");
+        learn(&mut known, 9, Exit::Died("".into()));
+        known.update_channel(&inter);
+        assert_eq!(inter.exits().take_due().map(|due| due.has_dead), Some(false));
+        learn(&mut known, 2, Exit::Died("".into()));
+        known.update_channel(&inter);
+        assert_eq!(inter.exits().take_due(), Some(PendingExits { has_dead: true, members: vec![2] }));
     }
 }

@@ -191,17 +191,18 @@ impl Engine {
     }
 
     pub(crate) fn first_death_fault(&self, channel: &Channel) -> Option<Fault> {
-        let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
+        let other = |rank| rank != self.site.rank && channel.is_member(PeerId(rank));
         match self.roster.first_death_among(other)? {
             ExitEvent { rank, exit: Exit::Died(cause) } => Some(Fault::Dead { rank, cause }),
             _ => None,
         }
     }
 
-    /// Returns whether there are other members and all of them have reported that they start no more messages in it.
+    /// Returns whether other ranks can send in the channel and all of them have reported that they start no more messages
+    /// there.
     pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
         let gone = channel.exits().closing();
-        gone > 0 && gone + 1 >= channel.group().size() as usize
+        gone > 0 && gone >= channel.sender_count() as usize
     }
 
     /// Fails all pending operations of this rank, and rejects new ones, also in channels that it joins later, as if the

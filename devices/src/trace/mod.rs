@@ -180,7 +180,7 @@ impl Trace {
     ) {
         let args = [
             ("count", ArgValue::Number(items as u64)),
-            ("ranks", ArgValue::Number(channel.group().size().into())),
+            ("ranks", ArgValue::Number(channel.size().into())),
             ("context", ArgValue::Number(channel.context())),
             if failed { ("failed", ArgValue::Number(1)) } else { event::NONE },
         ];

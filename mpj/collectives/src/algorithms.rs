@@ -14,6 +14,7 @@ mod bcast_linear;
 mod exscan_linear;
 mod exscan_recursive_doubling;
 mod gather_linear;
+pub mod inter;
 mod local;
 mod reduce_binomial;
 mod reduce_linear;

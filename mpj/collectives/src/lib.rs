@@ -23,7 +23,7 @@ mod operation;
 mod rules;
 mod step;
 
-pub use algorithms::{ALGORITHMS, Algorithm, Requirement, algorithm_named, algorithms_of};
+pub use algorithms::{ALGORITHMS, Algorithm, Requirement, algorithm_named, algorithms_of, inter};
 pub use arguments::{Arguments, Blocks, block_range};
 pub use operation::Operation;
 pub use rules::{Misfit, Rules};

@@ -73,6 +73,10 @@ operations! {
     ReduceScatterBlock = 18 "reduce_scatter_block",
     /// Sends a block to each rank, each in a buffer and of a type of its own.
     Alltoallw = 19 "alltoallw",
+    /// Creates an intercommunicator, by a [`Barrier`](Self::Barrier) and two [`Bcast`](Self::Bcast)s in each group.
+    CreateIntercomm = 50 "create_intercomm",
+    /// Merges the groups of an intercommunicator, by an [`Allgather`](Self::Allgather) of both.
+    Merge = 51 "merge",
 }
 
 impl fmt::Display for Operation {

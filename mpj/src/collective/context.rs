@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mpj_collectives::{Rules, Step};
 use mpj_devices::biased::Mutex;
-use mpj_devices::{Calls, Channel, Engine, Fault};
+use mpj_devices::{Calls, Channel, Engine, Fault, PeerId};
 
 use super::call_id::CallId;
 use super::notice::{Cause, Notice};
@@ -135,9 +135,10 @@ impl CollContext {
         if let Some(first) = error.origin_rank().filter(|first| *first != site.rank && *first < site.size) {
             self.engine.roster().report_cause(site.rank, first);
         }
-        // The other ranks learn of a death from the roster, and of a cancelled send from its sender. A single rank cannot
-        // be out of step.
-        if matches!(error.as_fault(), Some(Fault::Dead { .. })) || self.size == 1 {
+        // The other ranks learn of a member's death from the roster, and of a cancelled send from its sender. A single
+        // rank cannot be out of step.
+        let is_member = |rank| self.channel.group().rank(PeerId(rank)).is_some();
+        if matches!(error.as_fault(), Some(Fault::Dead { rank, .. }) if is_member(*rank)) || self.size == 1 {
             return false;
         }
         let seq = self.state.take_origin_seq().unwrap_or(seq);

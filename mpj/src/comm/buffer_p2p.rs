@@ -4,7 +4,7 @@ use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, Reading};
 use mpj_devices::{Envelope, MatchedMessage};
 use mpj_pool::{Pool, ReadBlock};
 
-use super::{Intracomm, Message, ReceivedBuffer};
+use super::{Communicator, Message, ReceivedBuffer};
 use crate::address::{IntoSource, Source, Tag};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, InPlace, ReceivedBlock, alloc_for};
@@ -13,7 +13,7 @@ use crate::status::Status;
 /// The name of all receives of this file in errors.
 const CALL: &str = "recv_buffer";
 
-impl Intracomm {
+impl<K> Communicator<K> {
     /// Receives a [`Buffer`] of any length. It is read in the sender's memory if the sender has sent a block of its
     /// [`World::pool`](crate::World::pool) in shared memory, and [`recv_block`](Self::recv_block) would read it in
     /// place. Otherwise it is in a block of the global pool; threads of one process copy it.
@@ -104,22 +104,22 @@ impl Intracomm {
 }
 
 impl Message {
-    /// Receives the message as [`Intracomm::recv_buffer`] does, with the same errors.
+    /// Receives the message as [`Communicator::recv_buffer`] does, with the same errors.
     pub fn recv_buffer(self) -> Result<(ReceivedBuffer, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        let received = raw::mrecv_block(comm.as_raw(), message, InPlace::SharedPool);
+        let received = raw::mrecv_block(&comm, message, InPlace::SharedPool);
         let (block, status) = received.map_err(|error| error.with_call(CALL))?;
         Ok((to_buffer(CALL, block)?, status))
     }
 
-    /// Receives the message as [`Intracomm::recv_buffer_in`] does, with the same errors.
+    /// Receives the message as [`Communicator::recv_buffer_in`] does, with the same errors.
     pub fn recv_buffer_in<P: Pool>(
         self,
         pool: &P,
         limit: usize,
     ) -> Result<(Buffer<P::Block, Reading>, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        receive_in(comm.as_raw(), message, pool, limit)
+        receive_in(&comm, message, pool, limit)
     }
 }
 

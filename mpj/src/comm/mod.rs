@@ -1,15 +1,21 @@
-//! The typed communicator, [`Intracomm`].
+//! The typed communicators, [`Intracomm`] and [`Intercomm`].
 
 mod buffer_collectives;
 mod buffer_p2p;
 mod collective;
+mod communicator;
 mod in_place;
+mod inter;
+mod inter_collective;
 mod intra;
 mod object;
 mod p2p;
 mod recv_block;
 mod started;
 
+pub use communicator::{Communicator, Inter, Intra};
+pub use inter::Intercomm;
+pub use inter_collective::IntercommRoot;
 pub use intra::Intracomm;
 pub use p2p::Message;
 pub use recv_block::ReceivedBuffer;

@@ -10,7 +10,7 @@ use mpj_pool::DefaultBlock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Intracomm, buffer_collectives, buffer_p2p};
+use super::{Communicator, Intracomm, buffer_collectives, buffer_p2p};
 use crate::address::{IntoDest, IntoSource, Tag};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
@@ -20,7 +20,7 @@ use crate::types::SendBuf;
 /// The capacity in bytes of the static part of an object's message, which holds only headers.
 const HEADER_CAPACITY: usize = 256;
 
-impl Intracomm {
+impl<K> Communicator<K> {
     /// Sends a serde value (mpiJava's `MPI.OBJECT`).
     ///
     /// ```
@@ -69,7 +69,9 @@ impl Intracomm {
         let (mut message, status) = buffer_p2p::recv(self.as_raw(), CALL, source, tag)?;
         Ok((message.read_object().map_err(|e| decode_error::<T>(CALL, status.source_rank(), &e))?, status))
     }
+}
 
+impl Intracomm {
     /// Broadcasts the value of `root`; the values of other ranks are ignored.
     ///
     /// # Errors

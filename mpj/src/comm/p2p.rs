@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mpj_devices::{MatchedMessage, Mode};
 
-use super::Intracomm;
+use super::Communicator;
 use crate::address::{Dest, IntoDest, IntoSource, Tag};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
@@ -12,7 +12,7 @@ use crate::request::{OwnedCell, Request, Scope};
 use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
 
-impl Intracomm {
+impl<K> Communicator<K> {
     /// Sends a buffer, and returns when it can be reused (MPI_Send).
     ///
     /// ```
@@ -197,7 +197,7 @@ impl Intracomm {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     {
-        Scope::enter(self, f)
+        Scope::enter(self.as_raw(), f)
     }
 
     /// Waits for a message, and returns the status that a receive would return, without receiving it (MPI_Probe).
@@ -235,7 +235,7 @@ impl Intracomm {
     /// As [`probe`](Self::probe); the source [`PROC_NULL`](crate::PROC_NULL) is rejected.
     pub fn mprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Message> {
         let message = raw::mprobe(self.as_raw(), source.into_source().number(), tag.into().number())?;
-        Ok(Message { comm: self.clone(), message: Some(message) })
+        Ok(Message { comm: self.as_raw().clone(), message: Some(message) })
     }
 
     /// As [`mprobe`](Self::mprobe), but makes progress once instead of waiting (MPI_Improbe).
@@ -244,28 +244,28 @@ impl Intracomm {
     /// As [`mprobe`](Self::mprobe).
     pub fn improbe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Option<Message>> {
         let message = raw::improbe(self.as_raw(), source.into_source().number(), tag.into().number())?;
-        Ok(message.map(|message| Message { comm: self.clone(), message: Some(message) }))
+        Ok(message.map(|message| Message { comm: self.as_raw().clone(), message: Some(message) }))
     }
 }
 
-/// A message that was extracted by [`Intracomm::mprobe`] or [`Intracomm::improbe`]: only this handle can receive it.
+/// A message that was extracted by [`Communicator::mprobe`] or [`Communicator::improbe`]: only this handle can receive it.
 #[derive(Debug)]
 #[must_use = "an extracted message is lost if it is not received"]
 pub struct Message {
-    comm: Intracomm,
+    comm: raw::Comm,
     message: Option<MatchedMessage>,
 }
 
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(message) = self.message.take() {
-            raw::mdiscard(self.comm.as_raw(), message);
+            raw::mdiscard(&self.comm, message);
         }
     }
 }
 
 impl Message {
-    pub(super) fn into_parts(mut self, call: &'static str) -> Result<(Intracomm, MatchedMessage)> {
+    pub(super) fn into_parts(mut self, call: &'static str) -> Result<(raw::Comm, MatchedMessage)> {
         let consumed = || Error::new(ErrorClass::Intern, call, "the message was already received");
         Ok((self.comm.clone(), self.message.take().ok_or_else(consumed)?))
     }
@@ -278,10 +278,10 @@ impl Message {
     /// Receives the message (MPI_Mrecv).
     ///
     /// # Errors
-    /// As [`Intracomm::recv`].
+    /// As [`Communicator::recv`].
     pub fn recv<B: RecvBuf + ?Sized>(mut self, buf: &mut B) -> Result<Status> {
         let Some(message) = self.message.take() else { return Ok(Status::empty()) };
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
-        unsafe { raw::mrecv(self.comm.as_raw(), buf.recv_buf(), message) }
+        unsafe { raw::mrecv(&self.comm, buf.recv_buf(), message) }
     }
 }

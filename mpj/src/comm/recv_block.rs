@@ -4,13 +4,13 @@ use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Receivable;
 
 use super::buffer_p2p::to_buffer;
-use super::{Intracomm, Message};
+use super::{Communicator, Message};
 use crate::address::{IntoSource, PROC_NULL_NUMBER, Tag};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, InPlace, ReceivedBlock};
 use crate::status::Status;
 
-impl Intracomm {
+impl<K> Communicator<K> {
     /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if:
     /// * it was sent by ownership ([`isend`](Self::isend), [`issend`](Self::issend)), and by rendezvous, like every
     ///   message above the eager limit, and every pool block of 16 KiB or more;
@@ -54,10 +54,10 @@ impl Intracomm {
 }
 
 impl Message {
-    /// Receives the message as [`Intracomm::recv_block`] does, with the same errors.
+    /// Receives the message as [`Communicator::recv_block`] does, with the same errors.
     pub fn recv_block(self) -> Result<(ReceivedBlock, Status)> {
         let (comm, message) = self.into_parts("recv_block")?;
-        raw::mrecv_block(comm.as_raw(), message, InPlace::All)
+        raw::mrecv_block(&comm, message, InPlace::All)
     }
 }
 
@@ -66,7 +66,7 @@ impl ReceivedBlock {
     ///
     /// # Errors
     /// [`ErrorClass::Type`] if the message does not consist of whole `T`s, or if `T` has padding or needs validation
-    /// (`bool`, `char`): use [`recv`](Intracomm::recv) for these. [`ErrorClass::Buffer`] if the items are not aligned.
+    /// (`bool`, `char`): use [`recv`](Communicator::recv) for these. [`ErrorClass::Buffer`] if the items are not aligned.
     pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
         const CALL: &str = "try_as_slice";
         let datatype = T::datatype();

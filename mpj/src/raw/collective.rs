@@ -21,7 +21,7 @@ use super::comm::Comm;
 use super::plans;
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
-use crate::collective::plan::{Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::Result;
 use crate::op::Op;
 
@@ -36,8 +36,11 @@ unsafe fn run<'a>(
     plan: impl FnOnce(&Comm, &'static str, &Collective<'a>) -> Result<Plan<'a>>,
 ) -> Result<()> {
     let call = collective.call.blocking;
-    comm.collective(call, |blocking| {
-        let plan = plan(comm, call, &collective)?;
+    comm.collective_of_any(call, |blocking| {
+        let plan = match comm.is_inter() {
+            false => plan(comm, call, &collective)?,
+            true => (collective.call.inter)(comm, call, &collective)?,
+        };
         // SAFETY: the caller's contract; `allocate` checks the spans of the plan.
         unsafe { blocking.run(plan) }
     })
@@ -233,6 +236,13 @@ impl BlockingCall<'_> {
         let call = Arguments { root, count: items.count(), ..self.arguments() };
         // SAFETY: the caller's contract; the steps of the root only read the items.
         unsafe { self.run_part(digest, (Operation::Bcast, "binomial"), &call, [items, items]) }
+    }
+
+    /// Waits until every rank has called this method.
+    pub(crate) fn barrier(&mut self, digest: CallDigest) -> Result<()> {
+        let call = self.arguments();
+        // SAFETY: the steps access no memory.
+        unsafe { self.run_part(digest, (Operation::Barrier, "dissemination"), &call, [EMPTY_BUF; 2]) }
     }
 
     pub(crate) fn bcast_words(&mut self, digest: CallDigest, words: &mut [u64], root: u32) -> Result<()> {

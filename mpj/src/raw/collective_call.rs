@@ -6,7 +6,7 @@ use mpj_devices::Buf;
 
 use super::coll_bufs::BlockLayout;
 use super::comm::Comm;
-use super::plans;
+use super::plans::{self, inter};
 use crate::collective::plan::{EMPTY_BUF, Plan};
 use crate::error::Result;
 use crate::op::Op;
@@ -34,37 +34,40 @@ pub(crate) struct Call {
     pub(super) started: &'static str,
     pub(super) init: &'static str,
     pub(super) plan: PlanFn,
+    /// The same for an intercommunicator.
+    pub(super) inter: PlanFn,
 }
 
 macro_rules! calls {
-    ($($call:ident = $name:literal $plan:path;)*) => {$(
+    ($($call:ident = $name:literal $plan:path, $inter:path;)*) => {$(
         pub(crate) const $call: &Call = &Call {
             blocking: $name,
             started: concat!("i", $name),
             init: concat!($name, "_init"),
             plan: $plan,
+            inter: $inter,
         };
     )*};
 }
 
 calls! {
-    BARRIER = "barrier" plans::barrier;
-    BCAST = "bcast" plans::bcast;
-    REDUCE = "reduce" plans::reduce;
-    ALLREDUCE = "allreduce" plans::allreduce;
-    REDUCE_SCATTER = "reduce_scatter" plans::reduce_scatter;
-    REDUCE_SCATTER_BLOCK = "reduce_scatter_block" plans::reduce_scatter_block;
-    SCAN = "scan" plans::scan;
-    EXSCAN = "exscan" plans::exscan;
-    GATHER = "gather" plans::gather;
-    GATHERV = "gatherv" plans::gather;
-    SCATTER = "scatter" plans::scatter;
-    SCATTERV = "scatterv" plans::scatter;
-    ALLGATHER = "allgather" plans::allgather;
-    ALLGATHERV = "allgatherv" plans::allgather;
-    ALLTOALL = "alltoall" plans::alltoall;
-    ALLTOALLV = "alltoallv" plans::alltoall;
-    ALLTOALLW = "alltoallw" plans::alltoallw;
+    BARRIER = "barrier" plans::barrier, inter::barrier;
+    BCAST = "bcast" plans::bcast, inter::bcast;
+    REDUCE = "reduce" plans::reduce, inter::reduce;
+    ALLREDUCE = "allreduce" plans::allreduce, inter::allreduce;
+    REDUCE_SCATTER = "reduce_scatter" plans::reduce_scatter, inter::reduce_scatter;
+    REDUCE_SCATTER_BLOCK = "reduce_scatter_block" plans::reduce_scatter_block, inter::reduce_scatter_block;
+    SCAN = "scan" plans::scan, inter::undefined;
+    EXSCAN = "exscan" plans::exscan, inter::undefined;
+    GATHER = "gather" plans::gather, inter::gather;
+    GATHERV = "gatherv" plans::gather, inter::gather;
+    SCATTER = "scatter" plans::scatter, inter::scatter;
+    SCATTERV = "scatterv" plans::scatter, inter::scatter;
+    ALLGATHER = "allgather" plans::allgather, inter::allgather;
+    ALLGATHERV = "allgatherv" plans::allgather, inter::allgather;
+    ALLTOALL = "alltoall" plans::alltoall, inter::alltoall;
+    ALLTOALLV = "alltoallv" plans::alltoall, inter::alltoall;
+    ALLTOALLW = "alltoallw" plans::alltoallw, inter::alltoallw;
 }
 
 impl Collective<'_> {
@@ -89,6 +92,12 @@ impl<'a> Collective<'a> {
     #[inline]
     fn new(call: &'static Call, send: &'a Buf, recv: &'a Buf) -> Self {
         Collective::with_lists(call, from_ref(send), from_ref(recv))
+    }
+
+    /// Checks the arguments, and returns the plan of the call with the name `call`.
+    pub(super) fn plan(&self, comm: &Comm, call: &'static str) -> Result<Plan<'a>> {
+        let plan = if comm.is_inter() { self.call.inter } else { self.call.plan };
+        plan(comm, call, self)
     }
 
     /// Returns the only send buffer.

@@ -32,14 +32,8 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
     let call = collective.call.started;
     comm.check_not_freed(call)?;
     // SAFETY: the caller's contract.
-    let task = unsafe {
-        CollectiveTask::start(
-            comm.collectives(),
-            call,
-            || (collective.call.plan)(comm, call, &collective),
-            keep,
-        )
-    }?;
+    let task =
+        unsafe { CollectiveTask::start(comm.collectives(), call, || collective.plan(comm, call), keep) }?;
     Ok(Request::collective(task))
 }
 
@@ -73,9 +67,9 @@ pub fn collective_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentCollective> {
     let call = collective.call.init;
-    comm.collective(call, |blocking| {
+    comm.collective_of_any(call, |blocking| {
         let (send, recv) = (collective.send(), collective.recv());
-        let plan = (collective.call.plan)(comm, call, &collective)?;
+        let plan = collective.plan(comm, call)?;
         let digest = plan.digest;
         let role = |buf: Option<&Buf>| match buf {
             Some(buf) if std::ptr::eq(buf, recv) => Role::Recv,

@@ -1,5 +1,7 @@
 //! A communicator: two channels and a group, and the creation of new communicators from it.
 
+mod inter;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,12 +16,13 @@ use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::call_id::CallDigest;
 use crate::collective::context::CollContext;
 use crate::error::{Error, ErrorClass, Result};
+use inter::Remote;
 
 /// The color of a rank that does not want a communicator from a split.
 pub const UNDEFINED: i32 = -32766;
 
-/// A communicator. Clones are handles of the same communicator; each handle may select a data path for its
-/// point-to-point messages.
+/// A communicator, or an intercommunicator ([`is_inter`](Comm::is_inter)). Clones are handles of the same communicator;
+/// each handle may select a data path for its point-to-point messages.
 #[derive(Clone, Debug)]
 pub struct Comm {
     inner: Arc<CommInner>,
@@ -33,6 +36,7 @@ struct CommInner {
     collectives: Arc<CollContext>,
     group: Group,
     rank: u32,
+    remote: Option<Remote>,
     freed: AtomicBool,
     name_and_counts: NameAndCounts,
     common: Arc<Common>,
@@ -54,6 +58,7 @@ struct NameAndCounts {
     name: Arc<str>,
     dups: AtomicU32,
     splits: AtomicU32,
+    merges: AtomicU32,
 }
 
 /// The maximum length of a parent's name in a derived name, in bytes. A longer name is replaced by `…`.
@@ -61,7 +66,8 @@ const MAX_PARENT_NAME: usize = 64;
 
 impl NameAndCounts {
     fn new(name: String) -> Self {
-        NameAndCounts { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
+        let [dups, splits, merges] = [0; 3].map(AtomicU32::new);
+        NameAndCounts { name: name.into(), dups, splits, merges }
     }
 
     fn child(&self, call: &str, count: &AtomicU32) -> String {
@@ -97,20 +103,48 @@ impl Comm {
         common: Arc<Common>,
         rules: Arc<Rules>,
     ) -> Result<Self> {
-        let join = |context| {
-            engine.join(context, group.clone(), rank).map_err(|f| Error::from_fault("communicator", f))
+        Comm::create_with(engine, id, name, (group, rank, None), common, rules)
+    }
+
+    /// Creates a communicator of this rank's group, its number there, and the remote group of an intercommunicator. The
+    /// collectives of an intercommunicator have one channel for both groups.
+    fn create_with(
+        engine: Arc<Engine>,
+        id: u64,
+        name: String,
+        (group, rank, remote): (Group, u32, Option<Remote>),
+        common: Arc<Common>,
+        rules: Arc<Rules>,
+    ) -> Result<Self> {
+        let error = |fault| Error::from_fault("communicator", fault);
+        let (p2p, (all, number)) = match &remote {
+            None => (engine.join(id << 1, group.clone(), rank), (group.clone(), rank)),
+            Some(remote) => (
+                engine.join_inter(id << 1, group.clone(), rank, remote.group.clone()),
+                remote.join_groups(&group, rank),
+            ),
         };
-        let p2p = join(id << 1)?;
-        let coll = join(id << 1 | 1).inspect_err(|_| engine.free(&p2p))?;
+        let p2p = p2p.map_err(error)?;
+        let coll = engine.join(id << 1 | 1, all.clone(), number);
+        let coll = coll.map_err(error).inspect_err(|_| engine.free(&p2p))?;
         let hosts: BTreeSet<HostId> =
-            (0..group.size()).filter_map(|rank| common.hosts.host_of(group.peer(rank)?.0)).collect();
+            (0..all.size()).filter_map(|rank| common.hosts.host_of(all.peer(rank)?.0)).collect();
         let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, hosts.len() as u32, rules));
         let (freed, name_and_counts) = (AtomicBool::new(false), NameAndCounts::new(name));
         engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
-        let inner =
-            Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, name_and_counts, common });
+        let inner = Arc::new(CommInner {
+            engine,
+            p2p,
+            collectives,
+            group,
+            rank,
+            remote,
+            freed,
+            name_and_counts,
+            common,
+        });
         Ok(Comm { inner, path: None })
     }
 
@@ -132,13 +166,13 @@ impl Comm {
         self.inner.rank
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks; of this rank's group in an intercommunicator.
     #[inline]
     pub fn size(&self) -> u32 {
         self.inner.group.size()
     }
 
-    /// Returns the members, in order of rank.
+    /// Returns the members, in order of rank; of this rank's group in an intercommunicator.
     pub fn group(&self) -> &Group {
         &self.inner.group
     }
@@ -161,8 +195,18 @@ impl Comm {
         &self.inner.p2p
     }
 
-    /// As [`blocking::run_blocking`]; fails also if the communicator was freed.
+    /// As [`blocking::run_blocking`]; fails also if the communicator was freed, or is an intercommunicator.
     pub(crate) fn collective<T>(
+        &self,
+        call: &'static str,
+        body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.check_intra(call)?;
+        self.collective_of_any(call, body)
+    }
+
+    /// As [`collective`](Self::collective), for intercommunicators as well: the call is one of both groups.
+    pub(crate) fn collective_of_any<T>(
         &self,
         call: &'static str,
         body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
@@ -183,17 +227,18 @@ impl Comm {
         Ok(())
     }
 
+    /// Checks the number of a rank to which this one can send: of the remote group in an intercommunicator.
     #[inline]
     pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
         match u32::try_from(rank) {
-            Ok(member) if member < self.size() => Ok(member),
+            Ok(member) if member < self.peers().size() => Ok(member),
             _ => Err(self.rank_error(call, class, rank)),
         }
     }
 
     #[cold]
     fn rank_error(&self, call: &'static str, class: ErrorClass, rank: i32) -> Error {
-        let ranks = match self.size() {
+        let ranks = match self.peers().size() {
             1 => "only rank 0".to_owned(),
             size => format!("ranks 0 to {}", size - 1),
         };
@@ -206,7 +251,8 @@ impl Comm {
             i32::MAX => format!("{what} {rank} (0 - 1?)"),
             _ => format!("{what} {rank}"),
         };
-        Error::new(class, call, format!("{who} is out of range: the communicator has {ranks}"))
+        let of = if self.is_inter() { "remote group" } else { "communicator" };
+        Error::new(class, call, format!("{who} is out of range: the {of} has {ranks}"))
     }
 
     /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.
@@ -251,13 +297,14 @@ impl Comm {
     /// # Errors
     /// As [`dup`](Self::dup).
     pub fn dup_with_rules(&self, rules: Arc<Rules>) -> Result<Self> {
-        self.collective("dup", |blocking| {
+        self.collective_of_any("dup", |blocking| {
             let name = self.inner.name_and_counts.child("dup", &self.inner.name_and_counts.dups);
             self.check_channel_limit("dup")?;
-            let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
+            let mut id = [if blocking.rank() == 0 { self.new_context_id() } else { 0 }];
             blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
             let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
-            Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), common, rules)
+            let ranks = (self.inner.group.clone(), self.rank(), self.inner.remote.clone());
+            Comm::create_with(engine, id[0], name, ranks, common, rules)
                 .map(|comm| Comm { path: self.path, ..comm })
         })
     }

@@ -54,3 +54,7 @@ pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some
 
 /// The null process as source or destination: the operation completes at once, without a message.
 pub const PROC_NULL: i32 = crate::address::PROC_NULL_NUMBER;
+
+/// The root argument of the root itself, in a collective of an intercommunicator. The other ranks of its group pass
+/// [`PROC_NULL`], and those of the other group the rank of the root.
+pub const ROOT: i32 = -4;

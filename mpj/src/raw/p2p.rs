@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 
 #[inline]
-fn check_tag(call: &'static str, tag: i32) -> Result<()> {
+pub(super) fn check_tag(call: &'static str, tag: i32) -> Result<()> {
     if tag < 0 {
         return Err(Error::new(ErrorClass::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
     }

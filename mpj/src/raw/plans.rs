@@ -2,6 +2,7 @@
 //! non-blocking and persistent calls. They send nothing.
 
 mod blocks;
+pub(super) mod inter;
 
 use mpj_collectives::{Arguments, BufIndex, Operation, Span};
 use mpj_devices::Buf;
@@ -26,6 +27,7 @@ fn plan<'a>(
     (bytes, agreed): (usize, u64),
     (send, recv): (Option<&'a Buf>, &'a Buf),
 ) -> Result<Plan<'a>> {
+    comm.check_intra(call)?;
     let context = comm.collectives();
     let algorithm = context
         .rules()
@@ -165,13 +167,7 @@ pub(super) fn reduce_scatter<'a>(
     collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
     let counts = collective.send_layout.counts();
-    if counts.len() != comm.size() as usize {
-        let why = format!("{} counts for {} ranks", counts.len(), comm.size());
-        return Err(Error::new(ErrorClass::Arg, call, why));
-    }
-    let sums =
-        counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
-    let displacements: Vec<usize> = sums.collect();
+    let displacements = displacements(call, counts, comm.size())?;
     let layout = BlockLayout::Varying { counts, displacements: &displacements };
     scatter_result(comm, call, Operation::ReduceScatter, collective, layout)
 }
@@ -182,6 +178,17 @@ pub(super) fn reduce_scatter_block<'a>(
     collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
     scatter_result(comm, call, Operation::ReduceScatterBlock, collective, BlockLayout::EvenSplit)
+}
+
+/// Returns the index of the first item of each rank if the blocks follow one another.
+fn displacements(call: &'static str, counts: &[usize], size: u32) -> Result<Vec<usize>> {
+    if counts.len() != size as usize {
+        let why = format!("{} counts for {size} ranks", counts.len());
+        return Err(Error::new(ErrorClass::Arg, call, why));
+    }
+    let sums =
+        counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
+    Ok(sums.collect())
 }
 
 /// Returns the plan of a reduction that gives each rank one block of the result.

@@ -8,13 +8,14 @@ use mpj_devices::{Coalesce, Mode, Sent};
 use super::scope_ops::{InlineMemory, OpSlot, ScopeOps};
 use super::wait_many::{RequestRef, Waitable};
 use crate::address::{Dest, IntoDest, IntoSource, Tag};
-use crate::comm::Intracomm;
+#[cfg(doc)]
+use crate::comm::Communicator;
 use crate::error::Result;
 use crate::raw::{self, OpInfo};
 use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
 
-/// A scope in which operations borrow buffers: see [`Intracomm::scope`].
+/// A scope in which operations borrow buffers: see [`Communicator::scope`].
 ///
 /// # Invariants
 /// 1. `ops` holds every pending operation that borrows a buffer for `'scope`.
@@ -27,7 +28,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl<'env> Scope<'_, 'env> {
-    pub(crate) fn enter<F, R>(comm: &'env Intracomm, f: F) -> R
+    pub(crate) fn enter<F, R>(comm: &'env raw::Comm, f: F) -> R
     where
         F: for<'s> FnOnce(&'s Scope<'s, 'env>) -> R,
     {
@@ -47,7 +48,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a send (MPI_Isend).
     ///
     /// # Errors
-    /// As [`Intracomm::send`].
+    /// As [`Communicator::send`].
     pub fn isend<B: SendBuf + ?Sized>(
         &'scope self,
         buf: &'scope B,
@@ -60,7 +61,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a send that completes when the message has been matched (MPI_Issend).
     ///
     /// # Errors
-    /// As [`Intracomm::send`].
+    /// As [`Communicator::send`].
     pub fn issend<B: SendBuf + ?Sized>(
         &'scope self,
         buf: &'scope B,
@@ -78,7 +79,7 @@ impl<'scope> Scope<'scope, '_> {
         tag: i32,
         mode: Mode,
     ) -> Result<ScopedSend<'scope>> {
-        let (comm, dest) = (self.ops.comm().as_raw(), dest.number());
+        let (comm, dest) = (self.ops.comm(), dest.number());
         if dest == raw::PROC_NULL {
             comm.check_not_freed(call)?;
             return Ok(ScopedSend { ops: &self.ops, state: State::Complete });
@@ -100,7 +101,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched cancels the receive.
     ///
     /// # Errors
-    /// As [`Intracomm::recv`].
+    /// As [`Communicator::recv`].
     pub fn irecv<B: RecvBuf + ?Sized>(
         &'scope self,
         buf: &'scope mut B,
@@ -110,8 +111,7 @@ impl<'scope> Scope<'scope, '_> {
         let buf: *mut B = buf;
         // SAFETY: the pointer comes from the argument `buf`, and no other reference is used while this one lives.
         let into = || unsafe { &mut *buf }.recv_buf();
-        let (comm, source, tag) =
-            (self.ops.comm().as_raw(), source.into_source().number(), tag.into().number());
+        let (comm, source, tag) = (self.ops.comm(), source.into_source().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
             comm.check_not_freed(IRECV)?;
             State::Complete
@@ -160,7 +160,7 @@ impl State {
             ops.flush_coalesced();
         }
         let outcome = self.outcome(ops).or_else(|| {
-            ops.comm().as_raw().engine().progress();
+            ops.comm().engine().progress();
             self.outcome(ops)
         });
         outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))

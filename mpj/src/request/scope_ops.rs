@@ -6,10 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mpj_devices::{Completion, Started, WaitReason};
 
 use super::slots::{self, Slots};
-use crate::comm::Intracomm;
 use crate::error::Result;
-use crate::raw::OpInfo;
-use crate::raw::abort_on_unwind;
+use crate::raw::{Comm, OpInfo, abort_on_unwind};
 use crate::status::Status;
 
 const INLINE_SLOTS: usize = 64;
@@ -25,7 +23,7 @@ const INLINE_SLOTS: usize = 64;
 ///    to the `OpSlot` permits reading the slot. After the scope has ended, no `OpSlot` is used any more.
 #[derive(Debug)]
 pub(super) struct ScopeOps<'c> {
-    comm: &'c Intracomm,
+    comm: &'c Comm,
     /// The [`thread_marker`] of the thread that opened the scope; this thread also calls [`close`](Self::close).
     owner: usize,
     slots: Slots<'c, ScopedOp, INLINE_SLOTS>,
@@ -93,7 +91,7 @@ fn is_complete(op: Option<&ScopedOp>) -> bool {
 
 impl<'c> ScopeOps<'c> {
     #[inline(always)]
-    pub(super) fn new(comm: &'c Intracomm, memory: &'c mut InlineMemory) -> Self {
+    pub(super) fn new(comm: &'c Comm, memory: &'c mut InlineMemory) -> Self {
         ScopeOps {
             comm,
             owner: thread_marker(),
@@ -104,7 +102,7 @@ impl<'c> ScopeOps<'c> {
         }
     }
 
-    pub(super) fn comm(&self) -> &'c Intracomm {
+    pub(super) fn comm(&self) -> &'c Comm {
         self.comm
     }
 
@@ -181,7 +179,7 @@ impl<'c> ScopeOps<'c> {
     }
 
     fn wait_slow(&self, slot: OpSlot) -> Result<Status> {
-        let raw = self.comm.as_raw();
+        let raw = self.comm;
         let what = || {
             let info = self.info(&slot);
             info.map_or_else(|| WaitReason::call("an operation"), |info| info.wait_reason(raw.p2p()))
@@ -235,12 +233,12 @@ impl<'c> ScopeOps<'c> {
 
     #[inline]
     pub(super) fn flush_coalesced(&self) {
-        self.comm.as_raw().engine().flush_coalesced();
+        self.comm.engine().flush_coalesced();
     }
 
     /// Cancels a receive that has not matched; returns whether it was cancelled.
     pub(super) fn cancel(&self, slot: &OpSlot) -> bool {
-        let raw = self.comm.as_raw();
+        let raw = self.comm;
         self.with(slot, |op| op.is_some_and(|op| raw.engine().cancel_receive(raw.p2p(), &op.completion)))
     }
 
@@ -252,7 +250,7 @@ impl<'c> ScopeOps<'c> {
     /// # Safety
     /// The scope has ended: no `OpSlot` is used any more.
     pub(super) unsafe fn close(&self, panicked: bool) {
-        let raw = self.comm.as_raw();
+        let raw = self.comm;
         let cancel_and_wait = |ScopedOp { completion, .. }: ScopedOp| {
             if panicked {
                 raw.engine().cancel(raw.p2p(), &completion);

@@ -101,7 +101,7 @@ impl<'r> RequestRef<'r> {
             RefTarget::Owned(request) => request.wait_target(),
             RefTarget::Persistent(request) => Some(OpInfo::collective(request.task())),
             RefTarget::Scoped(ops, State::Pending(slot)) => {
-                let comm = ops.comm().as_raw();
+                let comm = ops.comm();
                 Some((comm.engine(), ops.info(slot)?, comm.p2p()))
             }
             RefTarget::Scoped(_, State::Complete | State::Coalesced) | RefTarget::Consumed => None,

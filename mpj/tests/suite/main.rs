@@ -13,6 +13,8 @@ mod failures;
 mod features;
 mod hangs;
 mod in_place;
+mod intercomm;
+mod intercomm_collectives;
 mod isolation;
 mod messages;
 mod nonblocking;

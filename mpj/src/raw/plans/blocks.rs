@@ -171,7 +171,7 @@ pub(in super::super) fn alltoallw<'a>(
     Ok(plan)
 }
 
-fn check_one_per_rank(call: &'static str, name: &str, bufs: &[Buf], size: usize) -> Result<()> {
+pub(super) fn check_one_per_rank(call: &'static str, name: &str, bufs: &[Buf], size: usize) -> Result<()> {
     if bufs.len() != size {
         let why = format!("{} {name} buffers for {size} ranks", bufs.len());
         return Err(Error::new(ErrorClass::Arg, call, why));

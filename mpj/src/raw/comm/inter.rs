@@ -1,0 +1,332 @@
+//! Intercommunicators: two disjoint groups of ranks. A message goes from one group to the other.
+//!
+//! ```text
+//!   group A, by its collectives        bridge        group B, by its collectives
+//!   1 barrier ─► leader ── offer: id, world ranks ──► leader ◄─ barrier
+//!               leader ◄── offer, or why it failed ── leader
+//!   2 bcast  ◄─ leader: id, world ranks of B         leader ─► bcast
+//! ```
+//! After step 1, each rank has checked its arguments and limits. If a rank fails, its leader learns the cause by a
+//! notice, and sends it to the other leader in place of an offer.
+
+use std::sync::Arc;
+
+use mpj_collectives::Operation;
+use mpj_collectives::inter::Groups;
+use mpj_datatypes::Primitive;
+use mpj_devices::{Buf, Group, KeepAlive, Mode, PeerId};
+
+use super::Comm;
+use crate::collective::blocking::BlockingCall;
+use crate::collective::call_id::CallDigest;
+use crate::collective::notice::Cause;
+use crate::error::{Error, ErrorClass, Result};
+use crate::raw::p2p::{check_tag, isend, mprobe_as, mrecv};
+
+/// The remote group of an intercommunicator.
+#[derive(Clone, Debug)]
+pub(super) struct Remote {
+    pub(super) group: Group,
+    /// Whether its ranks come before those of this rank's group in the channel of the collectives.
+    comes_first: bool,
+}
+
+impl Remote {
+    /// Both groups must agree on the order, so the group whose rank 0 comes first in the world is the first one.
+    fn new(local: &Group, remote: Group) -> Self {
+        let first = |group: &Group| group.peer(0).map(|PeerId(rank)| rank);
+        Remote { comes_first: first(&remote) < first(local), group: remote }
+    }
+
+    /// Returns the number of ranks before this rank's group, and before the remote group, in a group of both.
+    fn offsets(&self, local: &Group) -> (u32, u32) {
+        if self.comes_first { (self.group.size(), 0) } else { (0, local.size()) }
+    }
+
+    /// Returns the group of both groups, and the number of this process there, which is `rank` in the group `local`.
+    pub(super) fn join_groups(&self, local: &Group, rank: u32) -> (Group, u32) {
+        let (first, second) = if self.comes_first { (&self.group, local) } else { (local, &self.group) };
+        (concat(first, second), rank + self.offsets(local).0)
+    }
+}
+
+fn world_ranks(group: &Group) -> impl Iterator<Item = u32> {
+    (0..group.size()).filter_map(|rank| group.peer(rank)).map(|PeerId(rank)| rank)
+}
+
+fn concat(first: &Group, second: &Group) -> Group {
+    world_ranks(first).chain(world_ranks(second)).collect()
+}
+
+/// A group's part of a new intercommunicator, as its leader sends it.
+struct Offer {
+    /// A context id of the leader.
+    id: u64,
+    world_ranks: Vec<u32>,
+}
+
+/// The first byte of a leader's message; after [`FAILED`] comes a [`Cause`].
+const OFFER: u8 = 1;
+const FAILED: u8 = 0;
+
+const CREATE: &str = "create_intercomm";
+
+impl Offer {
+    fn encode(&self) -> Vec<u8> {
+        let ranks = self.world_ranks.iter().flat_map(|rank| rank.to_le_bytes());
+        std::iter::once(OFFER).chain(self.id.to_le_bytes()).chain(ranks).collect()
+    }
+
+    /// Decodes the message of the other leader, which has rank `rank` in the bridge and `world_rank` in the world.
+    fn decode(rank: u32, world_rank: u32, message: &[u8]) -> Result<Self> {
+        match message.split_first() {
+            Some((&FAILED, cause)) => Err(Cause::decode(rank, world_rank, cause).to_error(CREATE)),
+            Some((&OFFER, body)) if body.len() >= 8 && body.len().is_multiple_of(4) => {
+                let words: Vec<u32> =
+                    body.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+                let id = u64::from(words[1]) << 32 | u64::from(words[0]);
+                Ok(Offer { id, world_ranks: words[2..].to_vec() })
+            }
+            _ => {
+                let why =
+                    format!("rank {rank} of the bridge sent another message: use a tag that no message has");
+                Err(Error::new(ErrorClass::Other, CREATE, why))
+            }
+        }
+    }
+
+    /// Checks that the other group exists and is disjoint from `local`.
+    fn check(&self, local: &Group, world_size: u32) -> Result<()> {
+        let error = |class, why: String| Err(Error::new(class, CREATE, why));
+        let mut sorted = self.world_ranks.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let is_valid =
+            sorted.len() == self.world_ranks.len() && sorted.last().is_some_and(|r| *r < world_size);
+        if !is_valid {
+            return error(ErrorClass::Intern, "the other leader sent an invalid group".to_owned());
+        }
+        match sorted.iter().find(|rank| local.rank(PeerId(**rank)).is_some()) {
+            Some(rank) => error(
+                ErrorClass::Comm,
+                format!("the groups must be disjoint, but rank {rank} of the world is in both"),
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The way to the other leader, known to the leader of a group only.
+#[derive(Clone, Copy)]
+struct Bridge<'a> {
+    comm: &'a Comm,
+    /// The other leader.
+    leader: u32,
+    tag: i32,
+}
+
+impl<'a> Bridge<'a> {
+    fn check(comm: Option<&'a Comm>, leader: i32, tag: i32) -> Result<Self> {
+        let no_bridge = || Error::new(ErrorClass::Comm, CREATE, "the leader needs a bridge communicator");
+        let comm = comm.ok_or_else(no_bridge)?;
+        comm.check_not_freed(CREATE)?;
+        check_tag(CREATE, tag)?;
+        Ok(Bridge { comm, leader: comm.check_rank(CREATE, ErrorClass::Rank, leader)?, tag })
+    }
+
+    /// Sends this leader's message, and returns that of the other leader.
+    fn exchange(self, message: Vec<u8>) -> Result<Vec<u8>> {
+        let Bridge { comm, leader, tag } = self;
+        let leader = leader.cast_signed();
+        let message = Arc::new(message);
+        let keep: KeepAlive = Arc::clone(&message) as KeepAlive;
+        let buf = Buf::read_only(message.as_ptr(), message.len(), Primitive::Byte);
+        // SAFETY: the operation keeps the bytes alive, and no code writes them.
+        let sending = unsafe { isend(comm, buf, leader, tag, Mode::Standard, Some(keep)) }?;
+        let found = mprobe_as(comm, CREATE, leader, tag)?;
+        let mut received = vec![0u8; found.envelope().bytes];
+        // SAFETY: the bytes are exclusively borrowed until the call returns.
+        unsafe { mrecv(comm, Buf::slice_mut(&mut received), found) }?;
+        sending.wait()?;
+        Ok(received)
+    }
+}
+
+impl Comm {
+    /// Returns whether this is an intercommunicator: its messages name ranks of the remote group (MPI_Comm_test_inter).
+    #[inline]
+    pub fn is_inter(&self) -> bool {
+        self.inner.remote.is_some()
+    }
+
+    /// Returns the remote group of an intercommunicator, in order of rank.
+    pub fn remote_group(&self) -> Option<&Group> {
+        self.inner.remote.as_ref().map(|remote| &remote.group)
+    }
+
+    /// Returns the number of ranks of the remote group of an intercommunicator.
+    pub fn remote_size(&self) -> Option<u32> {
+        self.remote_group().map(Group::size)
+    }
+
+    /// Returns the groups of an intercommunicator as ranks of the channel of its collectives.
+    pub(in crate::raw) fn groups(&self) -> Groups {
+        let (local, remote) =
+            self.inner.remote.as_ref().map_or((0, 0), |remote| remote.offsets(self.group()));
+        Groups {
+            rank: local + self.rank(),
+            local: local..local + self.size(),
+            remote: remote..remote + self.remote_size().unwrap_or(0),
+        }
+    }
+
+    /// Returns the ranks to which this one can send: the members, or the remote group.
+    #[inline]
+    pub(in crate::raw) fn peers(&self) -> &Group {
+        self.inner.remote.as_ref().map_or(&self.inner.group, |remote| &remote.group)
+    }
+
+    #[inline]
+    pub(crate) fn check_intra(&self, call: &'static str) -> Result<()> {
+        if self.is_inter() { Err(kind_error(call, "not defined on an intercommunicator")) } else { Ok(()) }
+    }
+
+    /// Creates an intercommunicator of the ranks of this communicator and those of another one (MPI_Intercomm_create).
+    /// Collective over both communicators. Their ranks `leader` exchange messages with `tag` in a third communicator,
+    /// the bridge, in which the other leader has rank `remote_leader`. Other ranks pass any bridge, rank and tag.
+    ///
+    /// # Errors
+    /// As [`barrier`](crate::raw::barrier), for both groups; a rank, the tag or the bridge is invalid; a rank has too many
+    /// communicators; or the groups are not disjoint. The ranks of the other group fail, too, unless a leader passes an
+    /// invalid `remote_leader`, tag or bridge. After a failure, later collectives on this communicator fail.
+    pub fn create_intercomm(
+        &self,
+        leader: i32,
+        bridge: Option<&Comm>,
+        remote_leader: i32,
+        tag: i32,
+    ) -> Result<Self> {
+        self.collective(CREATE, |blocking| {
+            let leader = self.check_rank(CREATE, ErrorClass::Root, leader)?;
+            let digest = CallDigest::new(Operation::CreateIntercomm, leader.into());
+            let bridge = match self.rank() == leader {
+                true => Some(Bridge::check(bridge, remote_leader, tag)?),
+                false => None,
+            };
+            let ready = self.check_channel_limit(CREATE).and_then(|()| blocking.barrier(digest));
+            let offer = match bridge {
+                Some(bridge) => Some(self.exchange_offers(bridge, ready)?),
+                None => ready.map(|()| None)?,
+            };
+            let other = self.bcast_offer(blocking, digest, offer, leader)?;
+            other.check(self.group(), self.engine().site().size)?;
+            let Offer { id, world_ranks } = other;
+            let remote = Remote::new(self.group(), world_ranks.into_iter().collect());
+            let name = intercomm_name(self.group(), &remote);
+            let (engine, common) = (Arc::clone(self.engine()), Arc::clone(&self.inner.common));
+            let rules = Arc::clone(self.collectives().rules());
+            let ranks = (self.group().clone(), self.rank(), Some(remote));
+            Comm::create_with(engine, id, name, ranks, common, rules)
+                .map(|comm| Comm { path: self.path, ..comm })
+        })
+    }
+
+    /// Exchanges the leaders' offers; if the own group has failed in `ready`, sends its cause instead. Returns the offer of
+    /// the other group, with the context id of the group that comes first.
+    fn exchange_offers(&self, bridge: Bridge<'_>, ready: Result<()>) -> Result<Offer> {
+        let (rank, site) = (self.rank(), self.engine().site());
+        let own = Offer { id: self.new_context_id(), world_ranks: world_ranks(self.group()).collect() };
+        let message = match &ready {
+            Ok(()) => own.encode(),
+            Err(error) => {
+                let cause = Cause::from_error(&format!("rank {rank} of the other group"), site.rank, error);
+                [&[FAILED], &*cause.encode()].concat()
+            }
+        };
+        let answer = bridge.exchange(message);
+        ready?;
+        let PeerId(world_rank) = bridge.comm.peers().peer(bridge.leader).unwrap_or(PeerId(0));
+        let mut other = Offer::decode(bridge.leader, world_rank, &answer?)?;
+        if own.world_ranks.first() < other.world_ranks.first() {
+            other.id = own.id;
+        }
+        Ok(other)
+    }
+
+    /// Broadcasts the leader's result of the exchange to its group.
+    fn bcast_offer(
+        &self,
+        blocking: &mut BlockingCall<'_>,
+        digest: CallDigest,
+        offer: Option<Offer>,
+        leader: u32,
+    ) -> Result<Offer> {
+        let mut head = offer.as_ref().map_or([0; 2], |offer| [offer.id, offer.world_ranks.len() as u64]);
+        blocking.bcast_words(digest, &mut head, leader)?;
+        let [id, len] = head;
+        let mut world_ranks = match offer {
+            Some(offer) => offer.world_ranks,
+            None => vec![0; len.min(self.engine().site().size.into()) as usize],
+        };
+        // SAFETY: the ranks are exclusively borrowed until the call returns.
+        unsafe { blocking.bcast(digest, &Buf::slice_mut(&mut world_ranks), leader) }?;
+        Ok(Offer { id, world_ranks })
+    }
+
+    /// Creates a communicator of both groups of an intercommunicator (MPI_Intercomm_merge). The ranks of a group that
+    /// passes `false` come before those of a group that passes `true`. If both groups pass the same value, the group
+    /// whose rank 0 comes first in the world is the first one. Collective over both groups.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); this is not an intercommunicator; or the ranks of one group pass different values.
+    pub fn merge(&self, high: bool) -> Result<Self> {
+        const CALL: &str = "merge";
+        let Some(remote) = &self.inner.remote else {
+            return Err(kind_error(CALL, "defined only on an intercommunicator"));
+        };
+        self.collective_of_any(CALL, |blocking| {
+            let name = self.inner.name_and_counts.child(CALL, &self.inner.name_and_counts.merges);
+            self.check_channel_limit(CALL)?;
+            let mine = [u64::from(high), self.new_context_id()];
+            let all = blocking.allgather_words(CallDigest::new(Operation::Merge, 0), &mine)?;
+            let (own_at, remote_at) = remote.offsets(self.group());
+            let part =
+                |first: u32, group: &Group| &all[2 * first as usize..2 * (first + group.size()) as usize];
+            let (own, other) = (part(own_at, self.group()), part(remote_at, &remote.group));
+            let remote_high = common_high(own).and_then(|_| common_high(other))?;
+            let remote_is_first = if remote_high == high { remote.comes_first } else { high };
+            let (first, second, id) = match remote_is_first {
+                true => (&remote.group, self.group(), other[1]),
+                false => (self.group(), &remote.group, own[1]),
+            };
+            let rank = self.rank() + if remote_is_first { remote.group.size() } else { 0 };
+            let (engine, common) = (Arc::clone(self.engine()), Arc::clone(&self.inner.common));
+            let rules = Arc::clone(self.collectives().rules());
+            Comm::create(engine, id, name, concat(first, second), rank, common, rules)
+                .map(|comm| Comm { path: self.path, ..comm })
+        })
+    }
+}
+
+/// Returns the value of `high` of all ranks of a group.
+fn common_high(words: &[u64]) -> Result<bool> {
+    let mut values = words.iter().step_by(2);
+    match values.position(|high| *high != words[0]) {
+        None => Ok(words[0] != 0),
+        Some(rank) => {
+            let why = format!("rank {rank} of a group passed another value of `high` than rank 0");
+            Err(Error::new(ErrorClass::Arg, "merge", why))
+        }
+    }
+}
+
+fn intercomm_name(local: &Group, remote: &Remote) -> String {
+    let mut firsts = [local, &remote.group].map(|group| world_ranks(group).next().unwrap_or_default());
+    firsts.sort_unstable();
+    format!("intercomm of world ranks {} and {}", firsts[0], firsts[1])
+}
+
+#[cold]
+fn kind_error(call: &'static str, why: &'static str) -> Error {
+    Error::new(ErrorClass::Comm, call, why)
+}
