@@ -120,7 +120,7 @@ pub mod datatypes {
 }
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
-pub use comm::{Intracomm, Message, ReceivedBuffer};
+pub use comm::{AttachedBuffer, Intracomm, Message, ReceivedBuffer};
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.

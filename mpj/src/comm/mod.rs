@@ -8,8 +8,11 @@ mod intra;
 mod object;
 mod p2p;
 mod recv_block;
+mod recv_vec;
+mod send_modes;
 mod started;
 
 pub use intra::Intracomm;
 pub use p2p::Message;
 pub use recv_block::ReceivedBuffer;
+pub use send_modes::AttachedBuffer;

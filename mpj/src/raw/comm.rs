@@ -9,6 +9,7 @@ use mpj_devices::{
     Calls, Channel, DataPath, Engine, Fault, Group, HostId, Hosts, PeerId, WORLD as WORLD_NAME,
 };
 
+use super::buffered::BsendSlot;
 use crate::address::PROC_NULL_NUMBER;
 use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::call_id::CallDigest;
@@ -36,6 +37,7 @@ struct CommInner {
     freed: AtomicBool,
     name_and_counts: NameAndCounts,
     common: Arc<Common>,
+    bsend_slot: BsendSlot,
 }
 
 /// The data that all communicators of a rank share.
@@ -45,6 +47,7 @@ struct Common {
     hosts: Hosts,
     /// The number of context ids that this rank has allocated.
     id_count: AtomicU64,
+    world_bsend_slot: BsendSlot,
 }
 
 /// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
@@ -80,11 +83,15 @@ impl Drop for CommInner {
 /// (collectives).
 const WORLD: u64 = 1;
 
+/// The context of the world's point-to-point messages.
+const WORLD_P2P: u64 = WORLD << 1;
+
 impl Comm {
     pub(crate) fn world(engine: Arc<Engine>, hosts: Hosts, rules: Arc<Rules>) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
         let group = Group::Range { first: 0, len };
-        let common = Arc::new(Common { hosts, id_count: AtomicU64::new(0) });
+        let (id_count, world_bsend_slot) = (AtomicU64::new(0), BsendSlot::default());
+        let common = Arc::new(Common { hosts, id_count, world_bsend_slot });
         Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, common, rules)
     }
 
@@ -109,8 +116,18 @@ impl Comm {
         engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
-        let inner =
-            Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, name_and_counts, common });
+        let bsend_slot = BsendSlot::default();
+        let inner = Arc::new(CommInner {
+            engine,
+            p2p,
+            collectives,
+            group,
+            rank,
+            freed,
+            name_and_counts,
+            common,
+            bsend_slot,
+        });
         Ok(Comm { inner, path: None })
     }
 
@@ -151,6 +168,18 @@ impl Comm {
     /// Returns the number of hosts on which the communicator has ranks.
     pub fn host_count(&self) -> u32 {
         self.collectives().host_count()
+    }
+
+    /// Returns the place for the communicator's buffer of buffered sends.
+    pub(super) fn bsend_slot(&self) -> &BsendSlot {
+        match self.inner.p2p.context() {
+            WORLD_P2P => self.world_bsend_slot(),
+            _ => &self.inner.bsend_slot,
+        }
+    }
+
+    pub(super) fn world_bsend_slot(&self) -> &BsendSlot {
+        &self.inner.common.world_bsend_slot
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -220,7 +249,7 @@ impl Comm {
     /// # Errors
     /// It was freed before, or it is the world.
     pub fn free(&self) -> Result<()> {
-        if self.inner.p2p.context() == WORLD << 1 {
+        if self.inner.p2p.context() == WORLD_P2P {
             return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
         }
         if self.inner.freed.swap(true, Ordering::Relaxed) {

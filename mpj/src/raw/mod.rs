@@ -21,18 +21,23 @@
 //! aborts the process; only a defect, or a [`KeepAlive`] that panics on drop, can cause it.
 
 mod abort_on_unwind;
+mod buffered;
 mod coll_bufs;
 mod collective;
 mod collective_requests;
 mod comm;
 mod p2p;
+mod packed_copy;
 mod plans;
+mod probe;
 mod recv_block;
 mod request;
 mod wait_many;
 
 pub use crate::op::Op;
 pub(crate) use abort_on_unwind::abort_on_unwind;
+pub use buffered::{BSEND_OVERHEAD, attach, bsend, detach, flush_buffer};
+pub(crate) use buffered::{abandon_buffer, bsend_as};
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
 pub use collective_requests::{Collective, PersistentCollective, collective_init, start};
@@ -43,6 +48,7 @@ pub use mpj_devices::{
 };
 pub use mpj_pool::RegionKey;
 pub use p2p::*;
+pub use probe::*;
 pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, mrecv_block_as, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;
