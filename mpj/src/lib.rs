@@ -160,8 +160,9 @@ pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
 pub use raw::ReceivedBlock;
 pub use request::{
-    ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,
-    Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
+    PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend, Waitable, start_all,
+    test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

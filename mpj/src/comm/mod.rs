@@ -7,6 +7,8 @@ mod in_place;
 mod intra;
 mod object;
 mod p2p;
+mod partitioned;
+mod persistent;
 mod recv_block;
 mod recv_vec;
 mod send_modes;

@@ -29,7 +29,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv), but the `Vec` is never too short; [`ErrorClass::Type`] if the message does not consist
-    /// of whole `T`s; [`ErrorClass::NoMem`] if there is no memory for it. Both errors consume the message: its send
+    /// of whole `T`s; [`ErrorClass::NoMem`] if memory is exhausted. Both errors consume the message: its send
     /// completes.
     pub fn recv_vec<T: Receivable>(
         &self,

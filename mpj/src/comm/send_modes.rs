@@ -44,7 +44,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`send`](Self::send), but an error after the copy is returned by [`AttachedBuffer::flush`];
-    /// [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the attached buffer has too little space, or there is none;
+    /// [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if no buffer is attached, or it has too little space;
     /// [`ErrorClass::NoMem`](crate::ErrorClass::NoMem) if the pool has no block for the copy.
     pub fn bsend<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
         // SAFETY: `buf` is borrowed until we return, and `SendBuf` guarantees a valid description.

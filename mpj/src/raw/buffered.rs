@@ -224,8 +224,8 @@ fn no_buffer(call: &'static str) -> Error {
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks has
-/// died, or the receiver has exited; [`ErrorClass::Buffer`] if the [attached](attach) buffer has too little space, or
-/// there is none; [`ErrorClass::NoMem`] if the pool has no block for the copy. [`flush_buffer`] and [`detach`] return
+/// died, or the receiver has exited; [`ErrorClass::Buffer`] if no buffer is [attached](attach), or it has too little
+/// space; [`ErrorClass::NoMem`] if the pool has no block for the copy. [`flush_buffer`] and [`detach`] return
 /// later errors of the send.
 ///
 /// # Safety

@@ -10,6 +10,7 @@ use mpj_devices::{
 };
 
 use super::buffered::BsendSlot;
+use super::part_channel::{PartChannel, PartChannelSlot};
 use crate::address::PROC_NULL_NUMBER;
 use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::call_id::CallDigest;
@@ -38,6 +39,7 @@ struct CommInner {
     name_and_counts: NameAndCounts,
     common: Arc<Common>,
     bsend_slot: BsendSlot,
+    part_channel: PartChannelSlot,
 }
 
 /// The data that all communicators of a rank share.
@@ -116,7 +118,7 @@ impl Comm {
         engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
-        let bsend_slot = BsendSlot::default();
+        let (bsend_slot, part_channel) = (BsendSlot::default(), PartChannelSlot::default());
         let inner = Arc::new(CommInner {
             engine,
             p2p,
@@ -127,6 +129,7 @@ impl Comm {
             name_and_counts,
             common,
             bsend_slot,
+            part_channel,
         });
         Ok(Comm { inner, path: None })
     }
@@ -180,6 +183,11 @@ impl Comm {
 
     pub(super) fn world_bsend_slot(&self) -> &BsendSlot {
         &self.inner.common.world_bsend_slot
+    }
+
+    /// Returns the channel of partitioned messages. The first call joins it.
+    pub(super) fn part_channel(&self, call: &'static str) -> Result<Arc<PartChannel>> {
+        self.inner.part_channel.get_or_join(self, call)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

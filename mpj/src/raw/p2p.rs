@@ -258,7 +258,7 @@ pub unsafe fn irsend(comm: &Comm, buf: Buf, dest: i32, tag: i32, keep: Option<Ke
 ///
 /// # Safety
 /// The contract of a send buffer.
-pub(super) unsafe fn isend_as(
+unsafe fn isend_as(
     comm: &Comm,
     call: &'static str,
     buf: Buf,
@@ -293,9 +293,11 @@ pub unsafe fn irecv(
     unsafe { irecv_as(comm, "irecv", buf, source, tag, keep) }
 }
 
+/// As [`irecv`], with the name of the call for errors.
+///
 /// # Safety
 /// The contract of a receive buffer.
-unsafe fn irecv_as(
+pub(super) unsafe fn irecv_as(
     comm: &Comm,
     call: &'static str,
     buf: Buf,

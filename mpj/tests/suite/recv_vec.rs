@@ -55,7 +55,10 @@ fn messages_of_every_length_arrive_whole() {
             ring_of::<char>(&world)?;
             let right = (world.rank() + 1) % size;
             let sending = world.isend(padded(world.rank(), 1000), right, 0)?;
-            assert_eq!(world.recv_vec::<Padded>(ANY_SOURCE, 0)?.0, padded((world.rank() + size - 1) % size, 1000));
+            assert_eq!(
+                world.recv_vec::<Padded>(ANY_SOURCE, 0)?.0,
+                padded((world.rank() + size - 1) % size, 1000)
+            );
             sending.wait()?;
             assert_eq!(world.recv_vec::<u8>(PROC_NULL, 0)?.0, [0u8; 0]);
             Ok(())
