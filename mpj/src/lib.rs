@@ -120,7 +120,9 @@ pub mod datatypes {
 }
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
-pub use comm::{Communicator, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Message, ReceivedBuffer};
+pub use comm::{
+    AttachedBuffer, Communicator, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Message, ReceivedBuffer,
+};
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
@@ -160,8 +162,9 @@ pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
 pub use raw::ReceivedBlock;
 pub use request::{
-    ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,
-    Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
+    PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend, Waitable, start_all,
+    test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

@@ -1,6 +1,6 @@
 //! The status of a receive.
 
-use mpj_datatypes::{Datatype, Primitive};
+use mpj_datatypes::{Datatype, Equivalent, Primitive};
 use mpj_devices::Envelope;
 
 use crate::address::{Dest, PROC_NULL_NUMBER, Source};
@@ -71,11 +71,42 @@ impl Status {
         Primitive::from_code(self.primitive_code)
     }
 
-    /// Returns the number of items of `datatype`; `None` if the message ends inside an item (MPI_Get_count).
-    pub fn count(&self, datatype: &Datatype) -> Option<usize> {
-        match datatype.size() {
-            0 => (self.bytes == 0).then_some(0),
-            size => self.bytes.is_multiple_of(size).then(|| self.bytes / size),
+    /// Returns the number of `T`s in the message; `None` if the message ends inside a `T` or consists of another
+    /// primitive (MPI_Get_count).
+    ///
+    /// ```
+    /// # mpj::threads(1, |world| {
+    /// world.send(&[1.5f64, 2.5], 0, 0)?;
+    /// let status = world.probe(0, 0)?;
+    /// assert_eq!((status.count::<f64>(), status.count::<[f64; 2]>()), (Some(2), Some(1)));
+    /// assert_eq!((status.count::<[f64; 3]>(), status.count::<u64>()), (None, None));
+    /// # world.recv(&mut [0.0; 2], 0, 0)?;
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    pub fn count<T: Equivalent>(&self) -> Option<usize> {
+        self.count_of(&T::datatype())
+    }
+
+    /// As [`count`](Self::count), for items of a datatype.
+    pub fn count_of(&self, datatype: &Datatype) -> Option<usize> {
+        self.matches(datatype).then(|| datatype.item_count_in(self.bytes)).flatten()
+    }
+
+    /// Returns the number of primitives in a message of items of `datatype`; `None` if the message ends inside a
+    /// primitive or consists of another one (MPI_Get_elements). The message may end inside an item.
+    pub fn elements_of(&self, datatype: &Datatype) -> Option<u64> {
+        let items = self.bytes.checked_div(datatype.size()).unwrap_or(0).saturating_add(1);
+        self.matches(datatype).then(|| datatype.element_count_in(items, self.bytes)).flatten()
+    }
+
+    /// Returns whether items of the datatype can be those of the message. The status knows the type of a message only
+    /// if it consists of one primitive.
+    fn matches(&self, datatype: &Datatype) -> bool {
+        match (self.primitive(), datatype.single_primitive()) {
+            (Some(sent), Some(wanted)) if self.bytes > 0 => {
+                sent == wanted || [sent, wanted].contains(&Primitive::Packed)
+            }
+            _ => true,
         }
     }
 }

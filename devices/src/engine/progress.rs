@@ -392,7 +392,7 @@ impl Engine {
     }
 
     /// Wakes all waiting threads of this rank, including the holder of the progress lock, to check their conditions.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         self.notify_parked();
         self.site.bell.ring();
     }

@@ -461,6 +461,6 @@ pub(super) fn local_body(source: &Source, path: DataPath) -> LocalBody {
         bytes: source.bytes(),
         is_contiguous: source.contiguous().is_some(),
         in_region: source.region().is_some(),
-        is_owned: source.keep_alive().is_some(),
+        is_owned: source.is_lendable(),
     }
 }

@@ -24,6 +24,7 @@ pub struct Source {
     buf: Buf,
     bytes: usize,
     path: Option<DataPath>,
+    is_lendable: bool,
     keep: Option<KeepAlive>,
 }
 
@@ -43,20 +44,32 @@ impl Source {
     #[inline(always)]
     pub unsafe fn new(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
         match buf.plain_bytes() {
-            Some(bytes) => Ok(Source { buf, bytes, path: None, keep }),
+            Some(bytes) => Ok(Source { buf, bytes, path: None, is_lendable: true, keep }),
             None => Self::of_any(buf, keep),
         }
     }
 
     fn of_any(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
         let bytes = buf.bytes()?;
-        Ok(Source { buf, bytes, path: None, keep })
+        Ok(Source { buf, bytes, path: None, is_lendable: true, keep })
     }
 
     /// Sets the path that the message should take; `None` leaves the choice to the engine.
     #[inline]
     pub fn with_path(self, path: Option<DataPath>) -> Self {
         Source { path, ..self }
+    }
+
+    /// Forbids that a receiver reads the message in place, so that no copy of `keep` exists after the completion.
+    #[inline]
+    pub fn not_lent(self) -> Self {
+        Source { is_lendable: false, ..self }
+    }
+
+    /// Returns whether a receiver may read the message in place, for as long as it keeps a copy of `keep`.
+    #[inline]
+    pub(crate) fn is_lendable(&self) -> bool {
+        self.is_lendable && self.keep.is_some()
     }
 
     #[inline]
@@ -70,7 +83,7 @@ impl Source {
         debug_assert_eq!(len, self.bytes, "all of it is packed");
         let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
         // Invariants 1 and 3: the block was written up to `len`, and `keep` owns the block.
-        Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
+        Source { buf, bytes: len, keep: Some(Arc::new(block)), ..self }
     }
 
     #[inline]
@@ -86,7 +99,8 @@ impl Source {
 
     #[inline]
     pub(crate) fn take(&mut self) -> Source {
-        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
+        let empty = Source { buf: Buf::empty(), bytes: 0, keep: None, path: self.path, is_lendable: false };
+        std::mem::replace(self, empty)
     }
 
     #[inline]

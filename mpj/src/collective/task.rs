@@ -18,7 +18,7 @@ use super::plan::Plan;
 use super::schedule::{Schedule, ScheduleStatus};
 use super::state::CollState;
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::abort_on_unwind;
+use crate::raw::{abort_on_unwind, still_active};
 
 #[derive(Debug)]
 pub(crate) struct CollectiveTask {
@@ -125,11 +125,7 @@ impl CollectiveTask {
     /// As [`start`](Self::start).
     pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: &[Option<&Buf>]) -> Result<()> {
         if self.phase.load(Ordering::Acquire) != IDLE {
-            return Err(Error::new(
-                ErrorClass::Request,
-                self.name,
-                "the persistent request is active: wait for it before the next start",
-            ));
+            return Err(still_active(self.name));
         }
         let (seq, checked) = self.context.begin_call(self.name);
         let ready = checked.and_then(|()| self.state().schedule.rebind(bufs));
@@ -164,6 +160,11 @@ impl CollectiveTask {
 
     pub(crate) fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Returns whether a call was started, and its outcome was not taken.
+    pub(crate) fn is_active(&self) -> bool {
+        self.phase.load(Ordering::Acquire) != IDLE
     }
 
     /// Returns the outcome if no call is active, without making progress.

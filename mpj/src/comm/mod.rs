@@ -10,7 +10,11 @@ mod inter_collective;
 mod intra;
 mod object;
 mod p2p;
+mod partitioned;
+mod persistent;
 mod recv_block;
+mod recv_vec;
+mod send_modes;
 mod started;
 
 pub use communicator::{Communicator, Inter, Intra};
@@ -19,3 +23,4 @@ pub use inter_collective::IntercommRoot;
 pub use intra::Intracomm;
 pub use p2p::Message;
 pub use recv_block::ReceivedBuffer;
+pub use send_modes::AttachedBuffer;

@@ -88,8 +88,9 @@ impl<K> Communicator<K> {
         unsafe { raw::sendrecv(self.as_raw(), send, dest, send_tag, recv, source, recv_tag) }
     }
 
-    /// Starts a send of a buffer, which the operation owns until it has completed (MPI_Isend). To send a borrowed
-    /// buffer, use a [`scope`](Self::scope).
+    /// Starts a send of an owned buffer (MPI_Isend). To send a borrowed buffer, use [`scope`](Self::scope).
+    ///
+    /// The operation owns the buffer until it has completed.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -133,17 +134,17 @@ impl<K> Communicator<K> {
         tag: i32,
         mode: Mode,
     ) -> Result<Request<B>> {
-        let cell = Arc::new(OwnedCell::new(buf));
-        let buf = cell.send_buf();
-        let keep: raw::KeepAlive = cell.clone();
         // SAFETY: the operation keeps the cell alive, in which the buffer is neither moved nor accessed until the
         // operation has completed.
-        let raw = unsafe { raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))? };
-        Ok(Request::new(raw, cell, false))
+        own_send(buf, |buf, keep| unsafe {
+            raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))
+        })
     }
 
-    /// Starts a receive into a buffer, which the operation owns until it has completed (MPI_Irecv). To receive into a
-    /// borrowed buffer, use a [`scope`](Self::scope). Dropping the request cancels the receive if it has not matched.
+    /// Starts a receive into an owned buffer (MPI_Irecv). To receive into a borrowed one, use [`scope`](Self::scope).
+    ///
+    /// The operation owns the buffer until it has completed. Dropping the request cancels the receive if it has not
+    /// matched.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -246,6 +247,16 @@ impl<K> Communicator<K> {
         let message = raw::improbe(self.as_raw(), source.into_source().number(), tag.into().number())?;
         Ok(message.map(|message| Message { comm: self.as_raw().clone(), message: Some(message) }))
     }
+}
+
+/// Moves a buffer into a cell, and starts its send. `start` passes the second argument to the operation.
+pub(super) fn own_send<B: SendBuf + Send + Sync + 'static>(
+    buf: B,
+    start: impl FnOnce(raw::Buf, raw::KeepAlive) -> Result<raw::Request>,
+) -> Result<Request<B>> {
+    let cell = OwnedCell::shared(buf);
+    let raw = start(cell.send_buf(), cell.clone())?;
+    Ok(Request::new(raw, cell, false))
 }
 
 /// A message that was extracted by [`Communicator::mprobe`] or [`Communicator::improbe`]: only this handle can receive it.

@@ -4,7 +4,6 @@
 //! Every rank must start the collectives of a communicator, including blocking ones, in the same order, and can wait
 //! for them in any order. Calls that wait or test make progress for all of them; a rank that only computes makes none.
 
-use std::slice::from_ref;
 use std::sync::Arc;
 
 use mpj_collectives::BufIndex;
@@ -12,6 +11,7 @@ use mpj_devices::{Buf, KeepAlive};
 
 use super::collective_call::Collective;
 use super::comm::Comm;
+use super::persistent::PersistentOperation;
 use super::request::Request;
 use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::collective::task::CollectiveTask;
@@ -38,10 +38,8 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
 }
 
 /// A persistent collective. Its steps are computed once, and it can be started any number of times.
-///
-/// If it is dropped during a call, that call continues.
 #[derive(Debug)]
-pub struct PersistentCollective {
+pub(super) struct PersistentCollective {
     comm: Comm,
     task: Arc<CollectiveTask>,
     /// The roles of the buffers with the first two indices; `None` if the call has a buffer for each rank.
@@ -65,7 +63,7 @@ pub fn collective_init(
     comm: &Comm,
     collective: Collective<'_>,
     keep: Option<KeepAlive>,
-) -> Result<PersistentCollective> {
+) -> Result<PersistentOperation> {
     let call = collective.call.init;
     comm.collective_of_any(call, |blocking| {
         let (send, recv) = (collective.send(), collective.recv());
@@ -82,46 +80,24 @@ pub fn collective_init(
         // Running a plan, even without steps, checks for failure notices of other ranks.
         // SAFETY: the steps access no memory.
         unsafe { blocking.run(Plan::new(digest, Vec::new(), EMPTY_BUF, EMPTY_BUF)) }?;
-        Ok(PersistentCollective { comm: comm.clone(), task, roles })
+        Ok(PersistentCollective { comm: comm.clone(), task, roles }.into())
     })
 }
 
 impl PersistentCollective {
-    /// Starts the collective.
+    /// Starts the collective, with new buffers for this and later calls if `bufs` has them.
     ///
     /// # Errors
-    /// The previous call is active or was not waited for; the communicator was freed; or collectives are disabled.
+    /// As [`PersistentOperation::start_with`].
     ///
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
-    pub unsafe fn start(&mut self) -> Result<()> {
+    pub(super) unsafe fn start(&mut self, bufs: Option<(&[Buf], &[Buf])>) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
-        // SAFETY: the caller's contract.
-        unsafe { self.task.restart(&[]) }
-    }
-
-    /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
-    /// number, type and memory layout of the items in the `*_init` call. A broadcast uses only `recv`.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start); the items differ in number, type or layout, of which the other ranks are notified.
-    ///
-    /// # Safety
-    /// The contract of the blocking call, until the operation has completed.
-    pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
-        // SAFETY: the caller's contract.
-        unsafe { self.start_with_lists(from_ref(send), from_ref(recv)) }
-    }
-
-    /// As [`start_with`](Self::start_with), for a call with a buffer for each rank.
-    ///
-    /// # Errors
-    /// As [`start_with`](Self::start_with); the number of buffers differs, of which the other ranks are notified.
-    ///
-    /// # Safety
-    /// The contract of the blocking call, until the operation has completed.
-    pub unsafe fn start_with_lists(&mut self, send: &[Buf], recv: &[Buf]) -> Result<()> {
-        self.comm.check_not_freed(self.task.name())?;
+        let Some((send, recv)) = bufs else {
+            // SAFETY: the caller's contract.
+            return unsafe { self.task.restart(&[]) };
+        };
         let of_role = |role| match role {
             Role::Send => send.first(),
             Role::Recv => recv.first(),
@@ -141,29 +117,7 @@ impl PersistentCollective {
         }
     }
 
-    /// Waits until the active call has completed; without an active call, returns at once.
-    ///
-    /// # Errors
-    /// The error of the call.
-    pub fn wait(&mut self) -> Result<()> {
-        self.task.wait()
-    }
-
-    pub(crate) fn task(&self) -> &Arc<CollectiveTask> {
+    pub(super) fn task(&self) -> &Arc<CollectiveTask> {
         &self.task
-    }
-
-    /// Makes progress if the call is active, and returns whether it has completed; true without an active call.
-    ///
-    /// # Errors
-    /// The error of the call.
-    pub fn test(&mut self) -> Result<bool> {
-        if self.task.outcome().is_none() {
-            self.comm.engine().progress();
-        }
-        match self.task.outcome() {
-            None => Ok(false),
-            Some(_) => self.task.take_outcome().map(|()| true),
-        }
     }
 }

@@ -11,6 +11,8 @@ use mpj_devices::{
     Calls, Channel, DataPath, Engine, Fault, Group, HostId, Hosts, PeerId, WORLD as WORLD_NAME,
 };
 
+use super::buffered::BsendSlot;
+use super::part_channel::{PartChannel, PartChannelSlot};
 use crate::address::PROC_NULL_NUMBER;
 use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::call_id::CallDigest;
@@ -40,6 +42,8 @@ struct CommInner {
     freed: AtomicBool,
     name_and_counts: NameAndCounts,
     common: Arc<Common>,
+    bsend_slot: BsendSlot,
+    part_channel: PartChannelSlot,
 }
 
 /// The data that all communicators of a rank share.
@@ -49,6 +53,7 @@ struct Common {
     hosts: Hosts,
     /// The number of context ids that this rank has allocated.
     id_count: AtomicU64,
+    world_bsend_slot: BsendSlot,
 }
 
 /// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
@@ -86,11 +91,15 @@ impl Drop for CommInner {
 /// (collectives).
 const WORLD: u64 = 1;
 
+/// The context of the world's point-to-point messages.
+const WORLD_P2P: u64 = WORLD << 1;
+
 impl Comm {
     pub(crate) fn world(engine: Arc<Engine>, hosts: Hosts, rules: Arc<Rules>) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
         let group = Group::Range { first: 0, len };
-        let common = Arc::new(Common { hosts, id_count: AtomicU64::new(0) });
+        let (id_count, world_bsend_slot) = (AtomicU64::new(0), BsendSlot::default());
+        let common = Arc::new(Common { hosts, id_count, world_bsend_slot });
         Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, common, rules)
     }
 
@@ -134,6 +143,7 @@ impl Comm {
         engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
+        let (bsend_slot, part_channel) = (BsendSlot::default(), PartChannelSlot::default());
         let inner = Arc::new(CommInner {
             engine,
             p2p,
@@ -144,6 +154,8 @@ impl Comm {
             freed,
             name_and_counts,
             common,
+            bsend_slot,
+            part_channel,
         });
         Ok(Comm { inner, path: None })
     }
@@ -185,6 +197,23 @@ impl Comm {
     /// Returns the number of hosts on which the communicator has ranks.
     pub fn host_count(&self) -> u32 {
         self.collectives().host_count()
+    }
+
+    /// Returns the place for the communicator's buffer of buffered sends.
+    pub(super) fn bsend_slot(&self) -> &BsendSlot {
+        match self.inner.p2p.context() {
+            WORLD_P2P => self.world_bsend_slot(),
+            _ => &self.inner.bsend_slot,
+        }
+    }
+
+    pub(super) fn world_bsend_slot(&self) -> &BsendSlot {
+        &self.inner.common.world_bsend_slot
+    }
+
+    /// Returns the channel of partitioned messages. The first call joins it.
+    pub(super) fn part_channel(&self, call: &'static str) -> Result<Arc<PartChannel>> {
+        self.inner.part_channel.get_or_join(self, call)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -266,7 +295,7 @@ impl Comm {
     /// # Errors
     /// It was freed before, or it is the world.
     pub fn free(&self) -> Result<()> {
-        if self.inner.p2p.context() == WORLD << 1 {
+        if self.inner.p2p.context() == WORLD_P2P {
             return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
         }
         if self.inner.freed.swap(true, Ordering::Relaxed) {

@@ -14,30 +14,40 @@
 //!   writes them until the operation has completed. The operation writes only valid `bool` and `char` values. For an
 //!   in-place reduction they must also be valid when it starts.
 //! * An operation has completed when its blocking call returns, when `wait` or `test` of its [`Request`] or
-//!   [`PersistentCollective`] reports it, or when the [`KeepAlive`] given to a non-blocking call has been dropped.
+//!   [`PersistentOperation`] reports it, or when the [`KeepAlive`] given to a non-blocking call has been dropped.
 //!
 //! A blocking call returns only after its operations have completed. If a user function panics in a blocking
 //! collective, the call waits for its operations before the panic unwinds. Any other panic while they are pending
 //! aborts the process; only a defect, or a [`KeepAlive`] that panics on drop, can cause it.
 
 mod abort_on_unwind;
+mod buffered;
 mod coll_bufs;
 mod collective;
 pub(crate) mod collective_call;
 mod collective_requests;
 mod comm;
 mod p2p;
+mod packed_copy;
+mod part_channel;
+mod partitioned_recv;
+mod partitioned_send;
+mod persistent;
+mod persistent_message;
 mod plans;
+mod probe;
 mod recv_block;
 mod request;
 mod wait_many;
 
 pub use crate::op::Op;
 pub(crate) use abort_on_unwind::abort_on_unwind;
+pub use buffered::{BSEND_OVERHEAD, attach, bsend, detach, flush_buffer};
+pub(crate) use buffered::{abandon_buffer, bsend_as};
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
 pub use collective_call::Collective;
-pub use collective_requests::{PersistentCollective, collective_init, start};
+pub use collective_requests::{collective_init, start};
 pub use comm::{Comm, UNDEFINED};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
@@ -45,6 +55,12 @@ pub use mpj_devices::{
 };
 pub use mpj_pool::RegionKey;
 pub use p2p::*;
+pub use partitioned_recv::precv_init;
+pub use partitioned_send::psend_init;
+pub(crate) use persistent::still_active;
+pub use persistent::{PersistentOperation, start_all};
+pub use persistent_message::{bsend_init, recv_init, rsend_init, send_init};
+pub use probe::*;
 pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 use mpj_devices::trace::Trace;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, MatchedMessage, Mode, Outcome,
-    Pattern, Receive, Sent, Source, Target, WaitReason,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, Mode, Outcome, Pattern, Receive,
+    Sent, Source, WaitReason,
 };
 
 use super::PROC_NULL;
 use super::abort_on_unwind::abort_on_unwind;
 use super::comm::Comm;
+use super::packed_copy::PackedCopy;
 use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
@@ -22,6 +23,18 @@ pub(super) fn check_tag(call: &'static str, tag: i32) -> Result<()> {
         return Err(Error::new(ErrorClass::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
     }
     Ok(())
+}
+
+impl Comm {
+    /// Checks the arguments of a send. [`PROC_NULL`] is a valid destination, with any tag.
+    pub(super) fn check_send(&self, call: &'static str, dest: i32, tag: i32) -> Result<()> {
+        self.check_not_freed(call)?;
+        if dest != PROC_NULL {
+            self.check_rank(call, ErrorClass::Rank, dest)?;
+            check_tag(call, tag)?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
@@ -110,7 +123,7 @@ pub(crate) unsafe fn start_recv(
 }
 
 #[inline]
-fn wait_completion(
+pub(super) fn wait_completion(
     comm: &Comm,
     call: &'static str,
     completion: &Completion,
@@ -148,6 +161,19 @@ fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -
 pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { send_as(comm, send_name(mode, true), buf, dest, tag, mode) }
+}
+
+/// Sends a buffer as [`send`] does (MPI_Rsend). MPI allows it only if the receive is posted already; this library makes
+/// no use of that.
+///
+/// # Errors
+/// As [`send`].
+///
+/// # Safety
+/// The contract of a send buffer.
+pub unsafe fn rsend(comm: &Comm, buf: Buf, dest: i32, tag: i32) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { send_as(comm, "rsend", buf, dest, tag, Mode::Standard) }
 }
 
 /// As [`send`], with the name of the call for errors.
@@ -211,7 +237,36 @@ pub unsafe fn isend(
     mode: Mode,
     keep: Option<KeepAlive>,
 ) -> Result<Request> {
-    let call = send_name(mode, false);
+    // SAFETY: the caller's contract.
+    unsafe { isend_as(comm, send_name(mode, false), buf, dest, tag, mode, keep) }
+}
+
+/// Starts a send as [`isend`] does (MPI_Irsend). MPI allows it only if the receive is posted already; this library
+/// makes no use of that.
+///
+/// # Errors
+/// As [`send`].
+///
+/// # Safety
+/// The contract of a send buffer.
+pub unsafe fn irsend(comm: &Comm, buf: Buf, dest: i32, tag: i32, keep: Option<KeepAlive>) -> Result<Request> {
+    // SAFETY: the caller's contract.
+    unsafe { isend_as(comm, "irsend", buf, dest, tag, Mode::Standard, keep) }
+}
+
+/// As [`isend`], with the name of the call for errors.
+///
+/// # Safety
+/// The contract of a send buffer.
+unsafe fn isend_as(
+    comm: &Comm,
+    call: &'static str,
+    buf: Buf,
+    dest: i32,
+    tag: i32,
+    mode: Mode,
+    keep: Option<KeepAlive>,
+) -> Result<Request> {
     if dest == PROC_NULL {
         return comm.check_not_freed(call).map(|()| Request::done(Status::empty()));
     }
@@ -238,9 +293,11 @@ pub unsafe fn irecv(
     unsafe { irecv_as(comm, "irecv", buf, source, tag, keep) }
 }
 
+/// As [`irecv`], with the name of the call for errors.
+///
 /// # Safety
 /// The contract of a receive buffer.
-unsafe fn irecv_as(
+pub(super) unsafe fn irecv_as(
     comm: &Comm,
     call: &'static str,
     buf: Buf,
@@ -272,23 +329,37 @@ pub unsafe fn sendrecv(
     source: i32,
     recv_tag: i32,
 ) -> Result<Status> {
-    const CALL: &str = "sendrecv";
+    // SAFETY: the caller's contract.
+    unsafe { sendrecv_as(comm, "sendrecv", send, dest, send_tag, recv, source, recv_tag) }
+}
+
+/// As [`sendrecv`], with the name of the call for errors.
+///
+/// # Safety
+/// The contracts of [`sendrecv`].
+#[expect(clippy::too_many_arguments, reason = "those of MPI_Sendrecv, and the name of the call")]
+unsafe fn sendrecv_as(
+    comm: &Comm,
+    call: &'static str,
+    send: Buf,
+    dest: i32,
+    send_tag: i32,
+    recv: Buf,
+    source: i32,
+    recv_tag: i32,
+) -> Result<Status> {
     // Check the rank and tag of the send before the receive is posted.
-    comm.check_not_freed(CALL)?;
-    if dest != PROC_NULL {
-        comm.check_rank(CALL, ErrorClass::Rank, dest)?;
-        check_tag(CALL, send_tag)?;
-    }
+    comm.check_send(call, dest, send_tag)?;
     // SAFETY: the caller's contract; both operations have completed when we return.
-    let receiving = unsafe { irecv_as(comm, CALL, recv, source, recv_tag, None)? };
+    let receiving = unsafe { irecv_as(comm, call, recv, source, recv_tag, None)? };
     abort_on_unwind(|| {
         let sent = match dest {
             PROC_NULL => Ok(()),
             _ => {
                 let how = (Coalesce::No, None);
                 // SAFETY: the caller's contract, and we wait until the operation has completed.
-                let sent = unsafe { start_send(comm, CALL, || send, dest, send_tag, Mode::Standard, how) };
-                sent.and_then(|sent| wait_send(comm, CALL, sent, dest, send_tag))
+                let sent = unsafe { start_send(comm, call, || send, dest, send_tag, Mode::Standard, how) };
+                sent.and_then(|sent| wait_send(comm, call, sent, dest, send_tag))
             }
         };
         if sent.is_err() {
@@ -299,99 +370,25 @@ pub unsafe fn sendrecv(
     })
 }
 
-/// Waits for a message that a receive with these arguments would match, without receiving it.
+/// Sends the contents of a buffer, and receives another message into it at the same time (MPI_Sendrecv_replace). The
+/// contents are copied into a pool block first. If the receive fails, they may be overwritten in part.
 ///
 /// # Errors
-/// The rank or the tag is invalid, the communicator was freed, one of its ranks has died, or the sender has exited.
-pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
-    if source == PROC_NULL {
-        return comm.check_not_freed("probe").map(|()| Status::empty());
-    }
-    let pattern = pattern(comm, "probe", source, tag)?;
-    let message =
-        comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("probe", fault))?;
-    Ok(Status::of(&message))
-}
-
-/// Makes progress once, and returns the status of a message that a receive with these arguments would match.
-///
-/// # Errors
-/// As [`probe`].
-pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
-    if source == PROC_NULL {
-        return comm.check_not_freed("iprobe").map(|()| Some(Status::empty()));
-    }
-    let pattern = pattern(comm, "iprobe", source, tag)?;
-    let found =
-        comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("iprobe", fault))?;
-    Ok(found.map(|message| Status::of(&message)))
-}
-
-/// Waits for a message as [`probe`] does, and extracts it: only [`mrecv`] can receive it then.
-///
-/// # Errors
-/// As [`probe`]; [`PROC_NULL`] is rejected.
-pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<MatchedMessage> {
-    mprobe_as(comm, "mprobe", source, tag)
-}
-
-pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<MatchedMessage> {
-    let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
-}
-
-/// Makes progress once, and extracts a matching message if there is one.
-///
-/// # Errors
-/// As [`mprobe`].
-pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessage>> {
-    let pattern = pattern(comm, "improbe", source, tag)?;
-    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("improbe", fault))
-}
-
-/// Receives a message that was extracted by [`mprobe`] or [`improbe`].
-///
-/// # Errors
-/// As [`recv`].
+/// As [`sendrecv`]; [`ErrorClass::NoMem`] if the pool has no block for the contents.
 ///
 /// # Safety
-/// The contract of a receive buffer.
-pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<Status> {
-    const CALL: &str = "mrecv";
-    let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
-    let no_overlap = check_no_overlap(CALL, buf.count(), buf.datatype());
-    // SAFETY: the caller's contract, and we wait until the operation has completed.
-    let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error));
-    let target = match no_overlap.and(target) {
-        Ok(target) => target,
-        // The sender might wait for the match.
-        Err(error) => {
-            mdiscard(comm, message);
-            return Err(error);
-        }
-    };
-    let completion = comm.engine().recv_message(message, Receive::new(target.with_path(comm.path())));
-    wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
-}
-
-/// Discards a message that was extracted by [`mprobe`] or [`improbe`]. Its send completes as if the message had been
-/// received. An extracted message that is neither received nor discarded is lost, and its sender might wait for ever.
-///
-/// ```
-/// use mpj::raw;
-///
-/// # mpj::threads(2, |world| {
-/// let comm = world.as_raw();
-/// if world.rank() == 0 {
-///     world.ssend(&[1u8], 1, 0)?; // completes although the message is not received
-/// } else {
-///     raw::mdiscard(comm, raw::mprobe(comm, 0, 0)?);
-/// }
-/// # Ok::<(), mpj::Error>(()) }).unwrap();
-/// ```
-pub fn mdiscard(comm: &Comm, message: MatchedMessage) {
-    // SAFETY: the target is empty, so nothing is written.
-    if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
-        comm.engine().recv_message(message, Receive::new(nothing));
-    }
+/// The contracts of a send buffer and of a receive buffer.
+pub unsafe fn sendrecv_replace(
+    comm: &Comm,
+    buf: Buf,
+    dest: i32,
+    send_tag: i32,
+    source: i32,
+    recv_tag: i32,
+) -> Result<Status> {
+    const CALL: &str = "sendrecv_replace";
+    // SAFETY: the caller's contract.
+    let copy = unsafe { PackedCopy::of(CALL, &buf)? };
+    // SAFETY: the copy lives until we return, and the caller's contract for the receive.
+    unsafe { sendrecv_as(comm, CALL, copy.buf(), dest, send_tag, buf, source, recv_tag) }
 }

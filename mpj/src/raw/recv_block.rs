@@ -10,7 +10,8 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer, ReadBlock, Region, RegionKey};
 
 use super::PROC_NULL;
 use super::comm::Comm;
-use super::p2p::{mdiscard, mrecv, pattern};
+use super::p2p::pattern;
+use super::probe::{mdiscard, mrecv};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 

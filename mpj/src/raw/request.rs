@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
+use super::persistent::PersistentOperation;
 use crate::collective::task::CollectiveTask;
 use crate::error::{Error, Result};
 use crate::status::Status;
@@ -26,6 +27,13 @@ enum State {
         completion: Completion,
     },
     Collective(Arc<CollectiveTask>),
+    Persistent(Box<PersistentOperation>),
+}
+
+impl From<PersistentOperation> for Request {
+    fn from(request: PersistentOperation) -> Self {
+        Request { state: State::Persistent(Box::new(request)) }
+    }
 }
 
 /// Describes an operation in errors and wait reports.
@@ -109,7 +117,21 @@ impl Request {
                 completion.outcome().map(|outcome| info.to_result(outcome))
             }
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
+            State::Persistent(request) => request.outcome(),
         }
+    }
+
+    /// Returns the persistent request from which this one was made, for example to start it.
+    pub fn persistent_mut(&mut self) -> Option<&mut PersistentOperation> {
+        match &mut self.state {
+            State::Persistent(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a wait for several requests takes part in this one: not if it is persistent and not active.
+    pub(super) fn is_active(&self) -> bool {
+        !matches!(&self.state, State::Persistent(request) if !request.is_active())
     }
 
     /// Waits until the operation has completed.
@@ -129,6 +151,7 @@ impl Request {
                 || info.wait_reason(comm.p2p()),
             ),
             State::Collective(task) => task.wait().map(|()| Status::empty()),
+            State::Persistent(mut request) => request.wait(),
         }
     }
 
@@ -153,6 +176,7 @@ impl Request {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
+            State::Persistent(request) => request.cancel(),
         }
     }
 
@@ -162,6 +186,7 @@ impl Request {
             State::Done(_) | State::Coalesced(_) => None,
             State::Pending { info, comm, .. } => Some((comm.engine(), *info, comm.p2p())),
             State::Collective(task) => Some(OpInfo::collective(task)),
+            State::Persistent(request) => request.wait_target(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Waiting for several operations at once.
 //!
-//! A request whose outcome was returned becomes `None`, like `MPI_REQUEST_NULL`. These functions skip such entries.
+//! A request whose outcome was returned becomes `None`, like `MPI_REQUEST_NULL`; a persistent one stays, and is no longer
+//! active. These functions skip entries that are `None` or not active.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,25 +31,25 @@ impl PendingOp for Option<Request> {
     }
 }
 
-/// Waits for all requests and returns the outcomes in the same order, with an empty status for each `None`
+/// Waits for all requests and returns the outcomes in the same order, with an empty status for each skipped entry
 /// (MPI_Waitall).
 pub fn wait_all(requests: &mut [Option<Request>]) -> Vec<Result<Status>> {
     wait_for_all(requests);
     requests.iter_mut().map(take_outcome).collect()
 }
 
-/// Waits until one of the requests has completed, and returns its index and outcome; `None` if all entries are `None`
+/// Waits until one of the requests has completed, and returns its index and outcome; `None` if all entries are skipped
 /// (MPI_Waitany).
 pub fn wait_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Status>)> {
-    requests.iter().find(|request| request.is_some())?;
+    requests.iter().find(|request| is_active(request))?;
     let index = wait_for(requests, true, || first_complete(requests));
     Some((index, take_outcome(&mut requests[index])))
 }
 
 /// Waits until at least one of the requests has completed, and returns the indices and outcomes of all completed ones.
-/// If all entries are `None`, returns at once (MPI_Waitsome).
+/// If all entries are skipped, returns at once (MPI_Waitsome).
 pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
-    if requests.iter().any(Option::is_some) {
+    if requests.iter().any(is_active) {
         wait_for(requests, true, || first_complete(requests));
     }
     take_completed(requests)
@@ -74,15 +75,22 @@ pub fn test_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>
 }
 
 fn first_complete(requests: &[Option<Request>]) -> Option<usize> {
-    requests.iter().position(|request| request.is_some() && request.is_complete())
+    requests.iter().position(|request| is_active(request) && request.is_complete())
+}
+
+fn is_active(request: &Option<Request>) -> bool {
+    request.as_ref().is_some_and(Request::is_active)
 }
 
 fn take_outcome(request: &mut Option<Request>) -> Result<Status> {
+    if let Some(persistent) = request.as_mut().and_then(Request::persistent_mut) {
+        return persistent.wait();
+    }
     request.take().map_or_else(|| Ok(Status::empty()), Request::wait)
 }
 
 fn take_completed(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
-    let complete = |request: &Option<Request>| request.is_some() && request.is_complete();
+    let complete = |request: &Option<Request>| is_active(request) && request.is_complete();
     let some = requests.iter_mut().enumerate().filter(|(_, request)| complete(request));
     some.map(|(index, request)| (index, take_outcome(request))).collect()
 }

@@ -1,4 +1,4 @@
-//! Typed persistent collectives, which own their buffers.
+//! Typed persistent requests, which own their buffers.
 
 use std::fmt;
 use std::slice::from_ref;
@@ -8,12 +8,14 @@ use super::owned::OwnedCell;
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::Result;
 use crate::raw::{self, Buf};
+use crate::status::Status;
 
-/// A persistent collective: [`Intracomm::prepare`](crate::Intracomm::prepare) creates it, and [`start`](Self::start)
-/// starts it any number of times.
+/// A persistent collective or message, which [`start`](Self::start) starts any number of times.
+/// [`Intracomm::prepare`](crate::Intracomm::prepare), [`send_init`](crate::Intracomm::send_init),
+/// [`recv_init`](crate::Intracomm::recv_init) and the like create it.
 ///
-/// Creation checks the arguments and computes the steps of this rank. The request owns the buffers: between two calls
-/// [`buffers_mut`](Self::buffers_mut) gives access to them, and during a call they cannot be accessed.
+/// Creation checks the arguments, and computes the steps of this rank in a collective. The request owns the buffers:
+/// between two calls [`buffers_mut`](Self::buffers_mut) gives access to them, and during a call they cannot be accessed.
 /// ```
 /// use mpj::{Op, coll};
 ///
@@ -43,15 +45,27 @@ use crate::raw::{self, Buf};
 /// All ranks must create and start the persistent collectives of a communicator in the same order relative to all its
 /// other collectives.
 pub struct PersistentRequest<B> {
-    raw: raw::PersistentCollective,
+    raw: CancelOnDrop,
+    /// The status of the last call that was waited for.
+    status: Status,
     /// During a call only the operation uses the buffers, otherwise only a holder of `&mut self`.
     cell: Arc<OwnedCell<B>>,
     bufs: BufsFn<B>,
 }
 
+/// Cancels an unmatched receive when it is dropped, so that it takes no later message.
+#[derive(Debug)]
+pub(super) struct CancelOnDrop(pub(super) raw::PersistentOperation);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 pub(crate) type BufsFn<B> = fn(&OwnedCell<B>) -> CallBufs;
 
-/// The buffers of a collective: a send and a receive buffer, or one of each for every rank.
+/// The buffers of an operation: a send and a receive buffer, or one of each for every rank.
 pub(crate) enum CallBufs {
     Pair([Buf; 2]),
     PerRank { send: Vec<Buf>, recv: Vec<Buf> },
@@ -67,51 +81,75 @@ impl CallBufs {
 }
 
 impl<B> PersistentRequest<B> {
-    pub(crate) fn new(raw: raw::PersistentCollective, cell: Arc<OwnedCell<B>>, bufs: BufsFn<B>) -> Self {
-        PersistentRequest { raw, cell, bufs }
+    pub(crate) fn new(raw: raw::PersistentOperation, cell: Arc<OwnedCell<B>>, bufs: BufsFn<B>) -> Self {
+        PersistentRequest { raw: CancelOnDrop(raw), status: Status::empty(), cell, bufs }
     }
 
-    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped or forgotten, first waits for that call.
+    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped or forgotten, first ends that call: cancels
+    /// an unmatched receive, and waits for any other operation.
     pub fn buffers_mut(&mut self) -> &mut B {
-        self.raw.task().wait_idle();
+        self.raw.0.abandon();
         // SAFETY: no call is active, and no call can start while `self` is borrowed.
         unsafe { self.cell.borrow() }
     }
 
+    /// Returns the status of the last call that was waited for: the sender, the tag and the length of a received
+    /// message. It is empty for a send and a collective.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
     /// Consumes the request and returns the buffers; waits like [`buffers_mut`](Self::buffers_mut).
     pub fn into_buffers(self) -> B {
-        let PersistentRequest { raw, cell, .. } = self;
-        raw.task().wait_idle();
-        raw.task().release_memory();
-        // The task has dropped its reference, and no others exist.
+        let PersistentRequest { mut raw, cell, .. } = self;
+        raw.0.abandon();
+        raw.0.release_memory();
+        // The operation and the raw request have dropped their references, and no others exist.
         Arc::into_inner(cell).map(OwnedCell::into_inner).expect("no call is under way")
     }
 
-    /// Starts the collective (MPI_Start).
+    /// Starts the collective or the message (MPI_Start).
     ///
     /// # Errors
-    /// * The error of the previous call if its [`ActiveRequest`] was dropped or forgotten: `start` first waits for it.
-    /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number, type or layout of the items in a buffer has
-    ///   changed since the collective was prepared. The other ranks are notified.
-    /// * The communicator was freed, or an earlier collective has failed. [`ActiveRequest::wait`] returns other errors.
+    /// * The error of the previous call if its [`ActiveRequest`] was dropped or forgotten: `start` first ends it, as
+    ///   [`buffers_mut`](Self::buffers_mut) does.
+    /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number, type or layout of the items in a buffer of a
+    ///   collective has changed since it was prepared. The other ranks are notified.
+    /// * The communicator was freed, an earlier collective has failed, or the errors of a send or a receive.
+    ///   [`ActiveRequest::wait`] returns later errors.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
-        self.raw.wait()?;
+        self.raw.0.abandon();
+        self.raw.0.wait()?;
         let bufs = (self.bufs)(&self.cell);
         let (send, recv) = bufs.as_slices();
-        // SAFETY: the task keeps the cell alive. No other code accesses the buffers until the call has completed:
+        // SAFETY: the operation keeps the cell alive. No other code accesses the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
-        unsafe { self.raw.start_with_lists(send, recv) }?;
+        unsafe { self.raw.0.start_with_lists(send, recv) }?;
         Ok(ActiveRequest { request: self })
     }
 }
 
 impl<B> fmt::Debug for PersistentRequest<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PersistentRequest").field(&self.raw.task().name()).finish()
+        f.debug_tuple("PersistentRequest").field(&self.raw.0.name()).finish()
     }
 }
 
-/// An active call of a [`PersistentRequest`]. If it is dropped or forgotten, the call continues until it completes.
+/// Starts several persistent requests of one type, in their order (MPI_Startall).
+///
+/// # Errors
+/// As [`PersistentRequest::start`]. The requests before the failed one are active, as if their handle was dropped.
+pub fn start_all<'p, B>(
+    requests: impl IntoIterator<Item = &'p mut PersistentRequest<B>>,
+) -> Result<Vec<ActiveRequest<'p, B>>>
+where
+    B: 'p,
+{
+    requests.into_iter().map(PersistentRequest::start).collect()
+}
+
+/// An active call of a [`PersistentRequest`]. If it is dropped or forgotten, the call continues until it completes, or
+/// until the next use of the request.
 #[must_use = "wait for it: an error of the call is returned only by this request or by the next start"]
 pub struct ActiveRequest<'p, B> {
     request: &'p mut PersistentRequest<B>,
@@ -123,7 +161,7 @@ impl<'p, B> ActiveRequest<'p, B> {
     /// # Errors
     /// The error of the call; the buffers are still [accessible](PersistentRequest::buffers_mut).
     pub fn wait(self) -> Result<&'p mut B> {
-        self.request.raw.wait()?;
+        self.request.status = self.request.raw.0.wait()?;
         Ok(self.request.buffers_mut())
     }
 
@@ -132,11 +170,20 @@ impl<'p, B> ActiveRequest<'p, B> {
     /// # Errors
     /// The request itself if the call is still active. The inner error is that of the call.
     pub fn try_wait(self) -> Result<Result<&'p mut B>, Self> {
-        match self.request.raw.test() {
-            Ok(false) => Err(self),
-            Ok(true) => Ok(Ok(self.request.buffers_mut())),
+        match self.request.raw.0.test() {
+            Ok(None) => Err(self),
+            Ok(Some(status)) => {
+                self.request.status = status;
+                Ok(Ok(self.request.buffers_mut()))
+            }
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// Cancels a receive that has not matched, and returns whether it was cancelled. Waiting for it then fails with
+    /// [`ErrorClass::Request`](crate::ErrorClass::Request).
+    pub fn cancel(&self) -> bool {
+        self.request.raw.0.cancel()
     }
 }
 
@@ -148,12 +195,12 @@ impl<'p, B> Waitable for ActiveRequest<'p, B> {
     }
 
     fn request_ref(&self) -> RequestRef<'_> {
-        RequestRef::persistent(&self.request.raw)
+        RequestRef::persistent(&self.request.raw.0)
     }
 }
 
 impl<B> fmt::Debug for ActiveRequest<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ActiveRequest").field(&self.request.raw.task().name()).finish()
+        f.debug_tuple("ActiveRequest").field(&self.request.raw.0.name()).finish()
     }
 }

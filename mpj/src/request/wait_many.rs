@@ -13,7 +13,7 @@ use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
 /// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), an [`ActiveRequest`](crate::ActiveRequest)
-/// of a persistent collective, or a [`RequestRef`] of any of these.
+/// of a persistent request, or a [`RequestRef`] of any of these.
 ///
 /// Operations of one type go into one vector. For operations of different types, wait for their [`RequestRef`]s.
 /// Afterwards each operation returns its own buffer at once:
@@ -55,7 +55,7 @@ pub struct RequestRef<'r>(RefTarget<'r>);
 enum RefTarget<'r> {
     Owned(&'r raw::Request),
     Scoped(&'r ScopeOps<'r>, &'r State),
-    Persistent(&'r raw::PersistentCollective),
+    Persistent(&'r raw::PersistentOperation),
     Consumed,
 }
 
@@ -74,13 +74,13 @@ impl<'r> RequestRef<'r> {
         RequestRef(RefTarget::Scoped(ops, state))
     }
 
-    pub(super) fn persistent(request: &'r raw::PersistentCollective) -> Self {
+    pub(super) fn persistent(request: &'r raw::PersistentOperation) -> Self {
         RequestRef(RefTarget::Persistent(request))
     }
 
     fn outcome(self) -> Option<Result<Status>> {
         match self.0 {
-            RefTarget::Persistent(request) => Some(request.task().outcome()?.map(|()| Status::empty())),
+            RefTarget::Persistent(request) => request.outcome(),
             RefTarget::Owned(request) => request.outcome(),
             RefTarget::Scoped(ops, state) => state.outcome(ops),
             RefTarget::Consumed => Some(Ok(Status::empty())),
@@ -99,7 +99,7 @@ impl<'r> RequestRef<'r> {
     fn wait_target(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
             RefTarget::Owned(request) => request.wait_target(),
-            RefTarget::Persistent(request) => Some(OpInfo::collective(request.task())),
+            RefTarget::Persistent(request) => request.wait_target(),
             RefTarget::Scoped(ops, State::Pending(slot)) => {
                 let comm = ops.comm();
                 Some((comm.engine(), ops.info(slot)?, comm.p2p()))

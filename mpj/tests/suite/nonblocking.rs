@@ -490,7 +490,7 @@ fn persistent_collectives_restart_with_new_data() {
                     reduced.wait()?;
                     spread.wait()?;
                 } else {
-                    while !spread.test()? {}
+                    while spread.test()?.is_none() {}
                     reduced.wait()?;
                 }
                 barrier.wait()?;

@@ -17,7 +17,7 @@ fn send_buffer_kinds<T: Sample>(world: &World) -> mpj::Result<()> {
         if let Some(status) = pass(world, &sent, &mut got, tag as i32)? {
             assert_eq!((status.source_rank(), status.tag()), (0, tag as i32));
             assert_eq!(status.bytes(), len * size_of::<T>());
-            assert_eq!(status.count(&Datatype::of::<T>()), Some(len));
+            assert_eq!(status.count::<T>(), Some(len));
             assert_eq!(got[..len], sent);
             assert_eq!(got[len..], blanks::<T>(3), "nothing is written after the message");
             let primitive = Datatype::of::<T>().single_primitive().filter(|_| len > 0);

@@ -37,7 +37,7 @@ fn received_data_do_not_depend_on_the_path(world: World) -> mpj::Result<()> {
                 send.wait()?;
                 status
             };
-            assert_eq!(status.count(&Datatype::of::<u32>()), Some(len), "{sender:?} {receiver:?}");
+            assert_eq!(status.count::<u32>(), Some(len), "{sender:?} {receiver:?}");
             assert_eq!(room[..len], numbers(left, round, len), "{sender:?} {receiver:?} {len}");
             assert_eq!(room[len], 0);
         }

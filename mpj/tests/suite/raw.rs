@@ -55,7 +55,7 @@ fn items_with_padding_are_sent_and_received(world: World) -> mpj::Result<()> {
                 // SAFETY: `got` has room for `len` items and is ours.
                 let status = unsafe { raw::recv(comm, to(&mut got, &mixed), 1, ANY_TAG) }?;
                 assert_eq!((status.source_rank(), status.tag(), status.bytes()), (1, 4, 11 * len));
-                assert_eq!((status.primitive(), status.count(&mixed)), (None, Some(len)));
+                assert_eq!((status.primitive(), status.count_of(&mixed)), (None, Some(len)));
             } else {
                 // SAFETY: as above.
                 unsafe { raw::recv(comm, to(&mut got, &mixed), ANY_SOURCE, 3) }?;
@@ -129,7 +129,7 @@ fn probed_messages_are_received(world: World) -> mpj::Result<()> {
         return raw::barrier(comm);
     }
     let status = raw::probe(comm, ANY_SOURCE, 0)?;
-    assert_eq!((status.count(&of), raw::iprobe(comm, 0, 0)?), (Some(3), Some(status)));
+    assert_eq!((status.count_of(&of), raw::iprobe(comm, 0, 0)?), (Some(3), Some(status)));
     let message = raw::mprobe(comm, 0, 0)?;
     assert_eq!((message.envelope().bytes, message.envelope().tag), (24, 0));
     let mut got = [0i64; 3];

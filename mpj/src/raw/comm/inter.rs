@@ -21,7 +21,8 @@ use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::collective::notice::Cause;
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::p2p::{check_tag, isend, mprobe_as, mrecv};
+use crate::raw::p2p::{check_tag, isend};
+use crate::raw::probe::{mprobe_as, mrecv};
 
 /// The remote group of an intercommunicator.
 #[derive(Clone, Debug)]

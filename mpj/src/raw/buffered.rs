@@ -1,0 +1,261 @@
+//! Buffered sends: the message is copied, and the call returns without waiting for the receiver.
+//!
+//! ```text
+//!   attach ──► [ capacity | used ] ──► bsend: reserve, copy into a pool block, start the send
+//!                                      send complete: the next call that needs space releases its share
+//!   detach ◄── waits until all copies were sent
+//! ```
+//! The copies are in pool blocks, and not in memory of the caller. The buffer only counts: a pending message uses its
+//! packed size and [`BSEND_OVERHEAD`] bytes. A communicator without a buffer uses that of the world.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use mpj_devices::{Buf, Coalesce, Completion, Engine, KeepAlive, Mode, Sent, WaitReason};
+
+use super::PROC_NULL;
+use super::comm::Comm;
+use super::p2p::start_send;
+use super::packed_copy::PackedCopy;
+use crate::error::{Error, ErrorClass, Result};
+
+/// The number of bytes that a buffered message uses in addition to its packed size (MPI_BSEND_OVERHEAD).
+pub const BSEND_OVERHEAD: usize = 512;
+
+/// The place of a communicator for a buffer.
+#[derive(Debug, Default)]
+pub(super) struct BsendSlot(Mutex<Option<Arc<BsendBuffer>>>);
+
+impl BsendSlot {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<BsendBuffer>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attached(&self) -> Option<Arc<BsendBuffer>> {
+        self.lock().clone()
+    }
+}
+
+#[derive(Debug)]
+struct BsendBuffer {
+    capacity: usize,
+    state: Mutex<BsendState>,
+    /// Notified when no thread copies a message any more.
+    copied: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct BsendState {
+    used: usize,
+    /// The number of threads that have reserved space and not started their send.
+    copying: usize,
+    pending: Vec<PendingSend>,
+    /// The first error of a send that was pending when its call returned.
+    error: Option<Error>,
+}
+
+#[derive(Debug)]
+struct PendingSend {
+    completion: Completion,
+    space: usize,
+    call: &'static str,
+    dest: i32,
+    tag: i32,
+}
+
+impl BsendState {
+    /// Releases the space of completed sends.
+    fn reap(&mut self) {
+        let BsendState { used, pending, error, .. } = self;
+        pending.retain(|send| {
+            let Some(outcome) = send.completion.outcome() else { return true };
+            *used -= send.space;
+            if let Err(fault) = outcome {
+                error.get_or_insert_with(|| Error::from_fault(send.call, fault.clone()));
+            }
+            false
+        });
+    }
+}
+
+/// The space of one message, until its send has been started or has failed.
+struct Reservation<'b> {
+    buffer: &'b BsendBuffer,
+    space: usize,
+}
+
+impl Reservation<'_> {
+    /// Keeps the space until the send has completed.
+    fn keep_for(mut self, completion: Completion, call: &'static str, dest: i32, tag: i32) {
+        let space = std::mem::take(&mut self.space);
+        self.buffer.state().pending.push(PendingSend { completion, space, call, dest, tag });
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut state = self.buffer.state();
+        state.used -= self.space;
+        state.copying -= 1;
+        if state.copying == 0 {
+            self.buffer.copied.notify_all();
+        }
+    }
+}
+
+impl BsendBuffer {
+    fn state(&self) -> MutexGuard<'_, BsendState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves space for a message of `bytes` bytes. If there is too little, makes progress once, and tries again.
+    fn reserve(&self, engine: &Engine, call: &'static str, bytes: usize) -> Result<Reservation<'_>> {
+        let space = bytes.saturating_add(BSEND_OVERHEAD);
+        if !self.try_reserve(space) {
+            engine.progress();
+            if !self.try_reserve(space) {
+                return Err(self.full(call, bytes, space));
+            }
+        }
+        Ok(Reservation { buffer: self, space })
+    }
+
+    fn try_reserve(&self, space: usize) -> bool {
+        let mut state = self.state();
+        state.reap();
+        let fits = space <= self.capacity - state.used;
+        if fits {
+            state.used += space;
+            state.copying += 1;
+        }
+        fits
+    }
+
+    #[cold]
+    fn full(&self, call: &'static str, bytes: usize, space: usize) -> Error {
+        let used = self.state().used;
+        let (capacity, free) = (self.capacity, self.capacity - used);
+        let why = format!(
+            "the attached buffer lacks {} bytes: the message needs {space} ({bytes} and BSEND_OVERHEAD), {free} of \
+             {capacity} bytes are free; attach a larger buffer, or flush it first",
+            space.saturating_sub(free),
+        );
+        Error::new(ErrorClass::Buffer, call, why)
+    }
+
+    /// Waits until all sends that began before this call have completed. Takes the first error.
+    fn flush(&self, comm: &Comm, call: &'static str) -> Result<()> {
+        let state = self.state();
+        // The copying threads wait for no rank.
+        let copied = self.copied.wait_while(state, |state| state.copying > 0);
+        drop(copied.unwrap_or_else(PoisonError::into_inner));
+        let is_empty = |(): &mut ()| {
+            let mut state = self.state();
+            state.reap();
+            state.pending.is_empty().then_some(())
+        };
+        let what = |(): &()| match self.state().pending.as_slice() {
+            [] => WaitReason::call(call),
+            [send, others @ ..] => {
+                WaitReason::send(call, comm.p2p(), send.dest, send.tag).with_others(others.len(), false)
+            }
+        };
+        comm.engine().wait_for(&mut (), is_empty, what);
+        self.state().error.take().map_or(Ok(()), |error| Err(error.with_call(call)))
+    }
+}
+
+/// Attaches a buffer of `bytes` bytes to the communicator, for [`bsend`], [`ibsend`] and [`bsend_init`]
+/// (MPI_Comm_attach_buffer). The buffer of the world is also that of every communicator without one
+/// (MPI_Buffer_attach). A buffer of `usize::MAX` bytes has no limit (MPI_BUFFER_AUTOMATIC).
+///
+/// # Errors
+/// The communicator was freed; [`ErrorClass::Buffer`] if it has a buffer already.
+///
+/// [`bsend_init`]: super::bsend_init
+pub fn attach(comm: &Comm, bytes: usize) -> Result<()> {
+    const CALL: &str = "attach";
+    comm.check_not_freed(CALL)?;
+    let mut slot = comm.bsend_slot().lock();
+    if let Some(attached) = &*slot {
+        let why = format!(
+            "the communicator has an attached buffer of {} bytes already: detach it first",
+            attached.capacity
+        );
+        return Err(Error::new(ErrorClass::Buffer, CALL, why));
+    }
+    let (state, copied) = (Mutex::default(), Condvar::new());
+    *slot = Some(Arc::new(BsendBuffer { capacity: bytes, state, copied }));
+    Ok(())
+}
+
+/// Detaches the buffer of the communicator, and waits until the messages in it were sent (MPI_Comm_detach_buffer).
+/// Returns its size.
+///
+/// # Errors
+/// [`ErrorClass::Buffer`] if the communicator has no buffer; the first error of a send that was pending when its call
+/// returned. The buffer is detached in either case.
+pub fn detach(comm: &Comm) -> Result<usize> {
+    const CALL: &str = "detach";
+    let attached = comm.bsend_slot().lock().take();
+    let buffer = attached.ok_or_else(|| no_buffer(CALL))?;
+    buffer.flush(comm, CALL).map(|()| buffer.capacity)
+}
+
+/// Waits until the messages in the buffer of the communicator were sent (MPI_Comm_flush_buffer).
+///
+/// # Errors
+/// As [`detach`].
+pub fn flush_buffer(comm: &Comm) -> Result<()> {
+    const CALL: &str = "flush";
+    comm.bsend_slot().attached().ok_or_else(|| no_buffer(CALL))?.flush(comm, CALL)
+}
+
+/// Detaches the buffer without a wait; the pending sends continue.
+pub(crate) fn abandon_buffer(comm: &Comm) {
+    let abandoned = comm.bsend_slot().lock().take();
+    drop(abandoned);
+}
+
+fn no_buffer(call: &'static str) -> Error {
+    Error::new(ErrorClass::Buffer, call, "the communicator has no attached buffer: attach one first")
+}
+
+/// Sends a copy of a buffer, and returns as soon as it is made (MPI_Bsend, MPI_Ibsend).
+///
+/// # Errors
+/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks has
+/// died, or the receiver has exited; [`ErrorClass::Buffer`] if no buffer is [attached](attach), or it has too little
+/// space; [`ErrorClass::NoMem`] if the pool has no block for the copy. [`flush_buffer`] and [`detach`] return
+/// later errors of the send.
+///
+/// # Safety
+/// The contract of a send buffer, until the call returns.
+pub unsafe fn bsend(comm: &Comm, buf: Buf, dest: i32, tag: i32) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { bsend_as(comm, "bsend", &buf, dest, tag) }
+}
+
+/// As [`bsend`], with the name of the call for errors.
+///
+/// # Safety
+/// The contract of [`bsend`].
+pub(crate) unsafe fn bsend_as(comm: &Comm, call: &'static str, buf: &Buf, dest: i32, tag: i32) -> Result<()> {
+    comm.check_send(call, dest, tag)?;
+    if dest == PROC_NULL {
+        return Ok(());
+    }
+    let attached = comm.bsend_slot().attached().or_else(|| comm.world_bsend_slot().attached());
+    let buffer = attached.ok_or_else(|| no_buffer(call))?;
+    let bytes = buf.bytes().map_err(|error| Error::buf(call, error))?;
+    let reserved = buffer.reserve(comm.engine(), call, bytes)?;
+    // SAFETY: the caller's contract.
+    let copy = Arc::new(unsafe { PackedCopy::of(call, buf)? });
+    let (copied, keep): (Buf, KeepAlive) = (copy.buf(), copy);
+    let how = (Coalesce::No, Some(keep));
+    // SAFETY: the operation keeps the copy alive, which nobody writes to.
+    match unsafe { start_send(comm, call, || copied, dest, tag, Mode::Standard, how)? } {
+        Sent::Pending(completion) => reserved.keep_for(completion, call, dest, tag),
+        Sent::Posted | Sent::Coalesced => drop(reserved),
+    }
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! Partitioned receives: one message whose parts can be used as they arrive (MPI 4.1 §4.2).
+//!
+//! ```text
+//!              start              handshake has arrived           all parts have arrived, wait
+//!   INACTIVE ---------> UNMATCHED ---------------------> POSTED ------------------------------> INACTIVE
+//! ```
+//! The handshake arrives once. Afterwards a start posts the receives of its round at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpj_devices::{Buf, Channel, Completion, Engine, Envelope, KeepAlive, Pattern, Receive, Target};
+
+use super::comm::Comm;
+use super::p2p::{check_no_overlap, pattern};
+use super::part_channel::{
+    HANDSHAKE_WORDS, MAX_PARTS, PartChannel, items_per_part, no_such_part, part_range, part_tag,
+};
+use super::persistent::{PersistentOperation, StoredBuf, still_active};
+use super::request::OpInfo;
+use super::{ANY_SOURCE, ANY_TAG, PROC_NULL};
+use crate::error::{Error, ErrorClass, Result};
+use crate::status::Status;
+
+const INIT: &str = "precv_init";
+const ARRIVED: &str = "parrived";
+
+#[derive(Debug)]
+pub(super) struct PartReceiver {
+    comm: Comm,
+    /// `None` if the source is `PROC_NULL`.
+    link: Option<Link>,
+    source: i32,
+    tag: i32,
+    buf: StoredBuf,
+    parts: usize,
+    bytes_per_part: usize,
+    keep: Option<KeepAlive>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct Link {
+    channel: Arc<PartChannel>,
+    /// The operation writes it; it is read only after the completion.
+    words: Arc<[AtomicU64; HANDSHAKE_WORDS]>,
+    handshake: Completion,
+}
+
+#[derive(Debug)]
+struct State {
+    round: Round,
+    /// The parts of the sender, once the handshake has arrived.
+    sender: Option<Result<SenderParts>>,
+    /// The receives of the round, one for each part of the sender.
+    receives: Vec<Completion>,
+    /// The number of the first receives that are known to be complete.
+    complete: usize,
+}
+
+#[derive(Debug)]
+enum Round {
+    Inactive,
+    Unmatched,
+    Posted,
+    Failed(Error),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SenderParts {
+    first: u32,
+    parts: usize,
+    bytes: usize,
+}
+
+/// Creates a partitioned receive into the items of `buf`, in `parts` parts of the same length (MPI_Precv_init). The
+/// request is inactive. After a [start](PersistentOperation::start), [`parrived`](PersistentOperation::parrived) tests each
+/// part. See [`psend_init`](super::psend_init).
+///
+/// # Errors
+/// As [`psend_init`](super::psend_init); the source or the tag is a wildcard, or items overlap.
+pub fn precv_init(
+    comm: &Comm,
+    buf: Buf,
+    parts: usize,
+    source: i32,
+    tag: i32,
+    keep: Option<KeepAlive>,
+) -> Result<PersistentOperation> {
+    check_source(comm, source, tag)?;
+    check_no_overlap(INIT, buf.count(), buf.datatype())?;
+    let items = items_per_part(INIT, buf.count(), parts)?;
+    let bytes_per_part = buf.part(0, items).bytes().map_err(|error| Error::buf(INIT, error))?;
+    let link = if source == PROC_NULL { None } else { Some(Link::open(comm, source, tag)?) };
+    let state = State { round: Round::Inactive, sender: None, receives: Vec::new(), complete: 0 };
+    let (comm, buf, state) = (comm.clone(), StoredBuf(buf), Mutex::new(state));
+    Ok(PersistentOperation::from(PartReceiver {
+        comm,
+        link,
+        source,
+        tag,
+        buf,
+        parts,
+        bytes_per_part,
+        keep,
+        state,
+    }))
+}
+
+fn check_source(comm: &Comm, source: i32, tag: i32) -> Result<()> {
+    if source == ANY_SOURCE {
+        return Err(Error::new(ErrorClass::Rank, INIT, "ANY_SOURCE is not allowed: name the sender"));
+    }
+    if tag == ANY_TAG {
+        return Err(Error::new(ErrorClass::Tag, INIT, "ANY_TAG is not allowed: name the tag"));
+    }
+    if source == PROC_NULL { comm.check_not_freed(INIT) } else { pattern(comm, INIT, source, tag).map(drop) }
+}
+
+impl Link {
+    /// Posts the receive of the handshake.
+    fn open(comm: &Comm, source: i32, tag: i32) -> Result<Self> {
+        let channel = comm.part_channel(INIT)?;
+        let words: Arc<[AtomicU64; HANDSHAKE_WORDS]> = Arc::default();
+        let (first, keep) = (words.as_ptr().cast_mut().cast(), Arc::clone(&words));
+        let buf = Buf::new(first, HANDSHAKE_WORDS, mpj_datatypes::Primitive::U64);
+        // SAFETY: the operation keeps the words, which nobody reads or writes until it has completed.
+        let receive =
+            unsafe { Receive::of(buf, Some(keep), None) }.map_err(|error| Error::buf(INIT, error))?;
+        let handshake = comm.engine().post(channel.channel(), Pattern { source, tag }, receive);
+        let handshake = handshake.map_err(|fault| Error::from_fault(INIT, *fault))?;
+        Ok(Link { channel, words, handshake })
+    }
+
+    /// Returns the parts of the sender if the handshake has arrived.
+    fn sender_parts(&self) -> Option<Result<SenderParts>> {
+        let message = match self.handshake.outcome()? {
+            Ok(message) => message,
+            Err(fault) => return Some(Err(Error::from_fault(INIT, fault.clone()))),
+        };
+        let [first, parts, bytes] = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let is_valid = message.bytes == size_of_val(&*self.words)
+            && (1..=MAX_PARTS as u64).contains(&parts)
+            && part_range(first, parts).is_some()
+            && bytes.checked_mul(parts).is_some_and(|all| all <= isize::MAX as u64);
+        Some(if is_valid {
+            Ok(SenderParts { first: first as u32, parts: parts as usize, bytes: bytes as usize })
+        } else {
+            let why = format!("invalid description of the parts from rank {}", message.source);
+            Err(Error::new(ErrorClass::Intern, INIT, why))
+        })
+    }
+}
+
+impl SenderParts {
+    /// Returns the parts of the sender that contain a range of the message.
+    fn overlap(&self, bytes: Range<usize>) -> Range<usize> {
+        match bytes.start.checked_div(self.bytes) {
+            Some(first) => first..bytes.end.div_ceil(self.bytes),
+            None => 0..self.parts,
+        }
+    }
+}
+
+impl PartReceiver {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Safety
+    /// The contract of a receive buffer, until the operation has completed.
+    pub(super) unsafe fn start(&mut self) -> Result<()> {
+        self.comm.check_not_freed(INIT)?;
+        let mut state = self.state();
+        if !matches!(state.round, Round::Inactive) {
+            return Err(still_active(INIT));
+        }
+        state.receives.clear();
+        state.complete = 0;
+        state.round = if self.link.is_some() { Round::Unmatched } else { Round::Posted };
+        self.advance(&mut state);
+        Ok(())
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        !matches!(self.state().round, Round::Inactive)
+    }
+
+    /// Posts the receives of the round if that is due and the handshake has arrived.
+    fn advance(&self, state: &mut State) {
+        let (Round::Unmatched, Some(link)) = (&state.round, &self.link) else { return };
+        if state.sender.is_none() {
+            state.sender = link.sender_parts();
+        }
+        let posted = match &state.sender {
+            None => return,
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(sender)) => self.post_all(link, sender, &mut state.receives),
+        };
+        state.round = posted.map_or_else(Round::Failed, |()| Round::Posted);
+    }
+
+    fn post_all(&self, link: &Link, sender: &SenderParts, receives: &mut Vec<Completion>) -> Result<()> {
+        let item = self.buf.0.datatype().size();
+        let fits = self.check_layout(sender, item);
+        let items = if fits.is_ok() { sender.bytes.checked_div(item).unwrap_or(0) } else { 0 };
+        let no_memory =
+            |error| Error::new(ErrorClass::NoMem, INIT, format!("{} parts: {error}", sender.parts));
+        receives.try_reserve(sender.parts).map_err(no_memory)?;
+        for part in 0..sender.parts {
+            // A message that does not fit is refused, so that its sender does not wait for ever.
+            let buf = if fits.is_ok() { self.buf.0.part(part * items, items) } else { Buf::empty() };
+            // SAFETY: the contract of `start`; the parts are disjoint, because items do not overlap.
+            let target = unsafe { Target::new(buf, self.keep.clone()) };
+            let target = target.map_err(|error| Error::buf(INIT, error))?.with_path(self.comm.path());
+            let pattern = Pattern { source: self.source, tag: part_tag(sender.first + part as u32) };
+            let posted = self.comm.engine().post(link.channel.channel(), pattern, Receive::new(target));
+            receives.push(posted.map_err(|fault| Error::from_fault(INIT, *fault))?);
+        }
+        fits
+    }
+
+    /// Checks that the parts of both sides are the same message, and that each part of the sender consists of items.
+    fn check_layout(&self, sender: &SenderParts, item: usize) -> Result<()> {
+        let SenderParts { parts, bytes, .. } = *sender;
+        if parts * bytes != self.parts * self.bytes_per_part {
+            let why = format!(
+                "rank {} sends {parts} parts of {bytes} bytes, the receive has {} of {} bytes",
+                self.source, self.parts, self.bytes_per_part
+            );
+            return Err(Error::new(ErrorClass::Truncate, INIT, why));
+        }
+        if bytes > 0 && !bytes.is_multiple_of(item) {
+            let why = format!(
+                "rank {} sends parts of {bytes} bytes, which are not whole items of {item} bytes",
+                self.source
+            );
+            return Err(Error::new(ErrorClass::Type, INIT, why));
+        }
+        Ok(())
+    }
+
+    /// Makes progress once if the part has not arrived, and returns whether it has; true if the request is inactive.
+    pub(super) fn parrived(&self, part: usize) -> Result<bool> {
+        if part >= self.parts {
+            return Err(no_such_part(ARRIVED, part, self.parts));
+        }
+        if self.has_arrived(part)? {
+            return Ok(true);
+        }
+        self.comm.engine().progress();
+        self.has_arrived(part)
+    }
+
+    fn has_arrived(&self, part: usize) -> Result<bool> {
+        let mut state = self.state();
+        self.advance(&mut state);
+        let sender = match (&state.round, &state.sender) {
+            (Round::Failed(error), _) => return Err(error.clone()),
+            (Round::Posted, Some(Ok(sender))) => sender,
+            (Round::Unmatched, _) => return Ok(false),
+            (Round::Inactive | Round::Posted, _) => return Ok(true),
+        };
+        let range = part * self.bytes_per_part..(part + 1) * self.bytes_per_part;
+        for receive in &state.receives[sender.overlap(range)] {
+            match receive.outcome() {
+                None => return Ok(false),
+                Some(Ok(_)) => (),
+                Some(Err(fault)) => return Err(Error::from_fault(ARRIVED, fault.clone())),
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn outcome(&self) -> Option<Result<Status>> {
+        let mut state = self.state();
+        self.advance(&mut state);
+        match &state.round {
+            Round::Inactive => return Some(Ok(Status::empty())),
+            Round::Unmatched => return None,
+            Round::Failed(error) => return Some(Err(error.clone())),
+            Round::Posted => (),
+        }
+        let rest = &state.receives[state.complete..];
+        let complete = rest.iter().take_while(|receive| receive.outcome().is_some()).count();
+        state.complete += complete;
+        (state.complete == state.receives.len()).then(|| self.result(&state.receives))
+    }
+
+    fn result(&self, receives: &[Completion]) -> Result<Status> {
+        let mut outcomes = receives.iter().filter_map(Completion::outcome);
+        if let Some(Err(fault)) = outcomes.clone().find(|outcome| outcome.is_err()) {
+            return Err(Error::from_fault(INIT, fault.clone()));
+        }
+        Ok(match outcomes.next() {
+            Some(Ok(first)) => {
+                let bytes = self.parts * self.bytes_per_part;
+                Status::of(&Envelope { tag: self.tag, bytes, ..*first })
+            }
+            _ => Status::empty(),
+        })
+    }
+
+    pub(super) fn wait(&mut self) -> Result<Status> {
+        let (engine, info, channel) = self.wait_target();
+        let outcome = engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel));
+        self.state().round = Round::Inactive;
+        outcome
+    }
+
+    pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {
+        (self.comm.engine(), OpInfo::recv(INIT, self.source, self.tag), self.comm.p2p())
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        INIT
+    }
+}

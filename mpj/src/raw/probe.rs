@@ -1,0 +1,106 @@
+//! Probes, and the receipt of messages that a probe has extracted.
+
+use mpj_devices::{Buf, MatchedMessage, Receive, Target, WaitReason};
+
+use super::PROC_NULL;
+use super::comm::Comm;
+use super::p2p::{check_no_overlap, pattern, wait_completion};
+use crate::error::{Error, Result};
+use crate::status::Status;
+
+/// Waits for a message that a receive with these arguments would match, without receiving it.
+///
+/// # Errors
+/// The rank or the tag is invalid, the communicator was freed, one of its ranks has died, or the sender has exited.
+pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
+    if source == PROC_NULL {
+        return comm.check_not_freed("probe").map(|()| Status::empty());
+    }
+    let pattern = pattern(comm, "probe", source, tag)?;
+    let message =
+        comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("probe", fault))?;
+    Ok(Status::of(&message))
+}
+
+/// Makes progress once, and returns the status of a message that a receive with these arguments would match.
+///
+/// # Errors
+/// As [`probe`].
+pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
+    if source == PROC_NULL {
+        return comm.check_not_freed("iprobe").map(|()| Some(Status::empty()));
+    }
+    let pattern = pattern(comm, "iprobe", source, tag)?;
+    let found =
+        comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("iprobe", fault))?;
+    Ok(found.map(|message| Status::of(&message)))
+}
+
+/// Waits for a message as [`probe`] does, and extracts it: only [`mrecv`] can receive it then.
+///
+/// # Errors
+/// As [`probe`]; [`PROC_NULL`] is rejected.
+pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<MatchedMessage> {
+    mprobe_as(comm, "mprobe", source, tag)
+}
+
+pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<MatchedMessage> {
+    let pattern = pattern(comm, call, source, tag)?;
+    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
+}
+
+/// Makes progress once, and extracts a matching message if there is one.
+///
+/// # Errors
+/// As [`mprobe`].
+pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessage>> {
+    let pattern = pattern(comm, "improbe", source, tag)?;
+    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("improbe", fault))
+}
+
+/// Receives a message that was extracted by [`mprobe`] or [`improbe`].
+///
+/// # Errors
+/// As [`recv`].
+///
+/// # Safety
+/// The contract of a receive buffer.
+pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<Status> {
+    const CALL: &str = "mrecv";
+    let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
+    let no_overlap = check_no_overlap(CALL, buf.count(), buf.datatype());
+    // SAFETY: the caller's contract, and we wait until the operation has completed.
+    let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error));
+    let target = match no_overlap.and(target) {
+        Ok(target) => target,
+        // The sender might wait for the match.
+        Err(error) => {
+            mdiscard(comm, message);
+            return Err(error);
+        }
+    };
+    let completion = comm.engine().recv_message(message, Receive::new(target.with_path(comm.path())));
+    wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
+}
+
+/// Discards a message that was extracted by [`mprobe`] or [`improbe`]. Its send completes as if the message had been
+/// received. An extracted message that is neither received nor discarded is lost, and its sender might wait for ever.
+///
+/// ```
+/// use mpj::raw;
+///
+/// # mpj::threads(2, |world| {
+/// let comm = world.as_raw();
+/// if world.rank() == 0 {
+///     world.ssend(&[1u8], 1, 0)?; // completes although the message is not received
+/// } else {
+///     raw::mdiscard(comm, raw::mprobe(comm, 0, 0)?);
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn mdiscard(comm: &Comm, message: MatchedMessage) {
+    // SAFETY: the target is empty, so nothing is written.
+    if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
+        comm.engine().recv_message(message, Receive::new(nothing));
+    }
+}

@@ -1,0 +1,348 @@
+//! Typed partitioned messages.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mpj_datatypes::{Equivalent, Receivable};
+
+use super::wait_many::{RequestRef, Waitable};
+use crate::error::{Error, ErrorClass, Result};
+use crate::raw::{self, Buf};
+use crate::status::Status;
+
+/// The items of a partitioned message, in parts of the same length.
+///
+/// # Invariants
+/// 1. `base` and `len` are those of a `Box<[T]>`, which this value owns.
+/// 2. The items of a part are accessed only by the holder of that part, or by the operation: see the types below.
+pub(crate) struct PartBuffer<T> {
+    base: NonNull<T>,
+    len: usize,
+    part_len: usize,
+}
+
+// SAFETY: it owns its items, as a `Box` does.
+unsafe impl<T: Send> Send for PartBuffer<T> {}
+// SAFETY: threads share parts of it only as `&[T]`, or pass one `&mut [T]` on.
+unsafe impl<T: Send + Sync> Sync for PartBuffer<T> {}
+
+impl<T> PartBuffer<T> {
+    pub(crate) fn new(items: Box<[T]>, parts: usize) -> Arc<Self> {
+        let len = items.len();
+        let base = NonNull::from(Box::leak(items)).cast();
+        // `raw` rejects 0 parts, and lengths that it does not divide.
+        Arc::new(PartBuffer { base, len, part_len: len.checked_div(parts).unwrap_or(0) })
+    }
+
+    fn part(&self, part: usize) -> NonNull<[T]> {
+        let first = self.base.as_ptr().wrapping_add(part * self.part_len);
+        let first = NonNull::new(first).unwrap_or(self.base);
+        NonNull::slice_from_raw_parts(first, self.part_len)
+    }
+
+    fn all(&self) -> NonNull<[T]> {
+        NonNull::slice_from_raw_parts(self.base, self.len)
+    }
+}
+
+impl<T: Equivalent> PartBuffer<T> {
+    pub(crate) fn buf(&self) -> Buf {
+        Buf::new(self.base.as_ptr().cast(), self.len, T::datatype())
+    }
+}
+
+impl<T> Drop for PartBuffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1, and nobody else uses the items.
+        drop(unsafe { Box::from_raw(self.all().as_ptr()) });
+    }
+}
+
+/// A partitioned send: [`Intracomm::psend_init`](crate::Intracomm::psend_init) creates it, and [`start`](Self::start)
+/// starts a round. Many threads can fill the parts of a round, and each part is sent when it is
+/// [ready](PartMut::ready).
+///
+/// ```
+/// # mpj::threads(2, |world| {
+/// if world.rank() == 0 {
+///     let mut send = world.psend_init(vec![0u32; 4000], 4, 1, 0)?;
+///     for round in 0..3 {
+///         let filling = send.start()?;
+///         std::thread::scope(|threads| {
+///             for at in 0..4 {
+///                 let mut part = filling.part(at)?;
+///                 threads.spawn(move || {
+///                     part.fill(round + at as u32);
+///                     part.ready()
+///                 });
+///             }
+///             Ok::<(), mpj::Error>(())
+///         })?;
+///         filling.wait()?;
+///     }
+/// } else {
+///     let mut recv = world.precv_init(vec![0u32; 4000], 2, 0, 0)?; // other parts than the sender
+///     for round in 0..3 {
+///         let arriving = recv.start()?;
+///         while arriving.part(1)?.is_none() {} // compute here
+///         assert_eq!(arriving.part(1)?.expect("it has arrived")[1999], round + 3);
+///         assert_eq!(arriving.wait()?[0], round);
+///     }
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub struct PartitionedSend<T> {
+    raw: raw::PersistentOperation,
+    buffer: Arc<PartBuffer<T>>,
+    /// Whether the part has a [`PartMut`]. An unready part without one is accessed by nobody, a ready part only by the
+    /// operation.
+    taken: Box<[AtomicBool]>,
+}
+
+impl<T> PartitionedSend<T> {
+    pub(crate) fn new(raw: raw::PersistentOperation, buffer: Arc<PartBuffer<T>>, parts: usize) -> Self {
+        PartitionedSend { raw, buffer, taken: (0..parts).map(|_| AtomicBool::new(false)).collect() }
+    }
+
+    /// Starts a round, in which all parts can be filled (MPI_Start).
+    ///
+    /// # Errors
+    /// The error of the previous round if its handle was dropped or forgotten; [`ErrorClass::Request`] if parts of that
+    /// round are not ready: [`resume`](Self::resume) it; the communicator was freed.
+    pub fn start(&mut self) -> Result<FillingRequest<'_, T>> {
+        if self.raw.is_active() {
+            check_ready("psend_init", &self.raw)?;
+            self.raw.wait()?;
+        }
+        // SAFETY: the parts are initialised. Each is written only by its `PartMut`, which becomes a call of `pready`.
+        unsafe { self.raw.start()? };
+        Ok(self.filling())
+    }
+
+    /// Returns a handle of the active round, if its handle was dropped or forgotten. Parts that are not ready can be
+    /// filled again.
+    pub fn resume(&mut self) -> Option<FillingRequest<'_, T>> {
+        self.raw.is_active().then(|| self.filling())
+    }
+
+    fn filling(&mut self) -> FillingRequest<'_, T> {
+        // No `PartMut` exists, because each borrows a handle that borrows `self`.
+        self.taken.iter_mut().for_each(|taken| *taken.get_mut() = false);
+        FillingRequest { request: self }
+    }
+}
+
+fn check_ready(call: &'static str, raw: &raw::PersistentOperation) -> Result<()> {
+    let missing = raw.unready_parts();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!("parts {missing:?} of the round are not ready: resume the request, and mark them");
+    Err(Error::new(ErrorClass::Request, call, why))
+}
+
+/// An active round of a [`PartitionedSend`]. If it is dropped or forgotten, the round stays active, and
+/// [`resume`](PartitionedSend::resume) returns another handle of it.
+#[must_use = "the message is incomplete until all parts are ready"]
+pub struct FillingRequest<'p, T> {
+    request: &'p mut PartitionedSend<T>,
+}
+
+impl<T> FillingRequest<'_, T> {
+    /// Returns the items of a part, which start with those of the previous round.
+    ///
+    /// # Errors
+    /// [`ErrorClass::Arg`] if there is no such part; [`ErrorClass::Request`] if it is ready already, or if another
+    /// [`PartMut`] of it exists.
+    pub fn part(&self, part: usize) -> Result<PartMut<'_, T>> {
+        const CALL: &str = "part";
+        let PartitionedSend { raw, buffer, taken } = &*self.request;
+        let Some(taken) = taken.get(part) else {
+            let why = format!("part {part} is out of range: the message has {} parts", taken.len());
+            return Err(Error::new(ErrorClass::Arg, CALL, why));
+        };
+        if taken.swap(true, Ordering::Acquire) {
+            let why = format!("part {part} is ready already, or another thread fills it");
+            return Err(Error::new(ErrorClass::Request, CALL, why));
+        }
+        // A part that was ready before the round was resumed.
+        if !raw.is_unready(part) {
+            return Err(Error::new(ErrorClass::Request, CALL, format!("part {part} is ready already")));
+        }
+        Ok(PartMut { raw, taken, part, items: buffer.part(part), borrow: PhantomData })
+    }
+
+    /// Waits until all parts have been sent (MPI_Wait).
+    ///
+    /// # Errors
+    /// [`ErrorClass::Request`] if a part is not ready; [`resume`](PartitionedSend::resume) returns another handle of the
+    /// round. Otherwise the first error of a part.
+    pub fn wait(self) -> Result<()> {
+        check_ready("wait", &self.request.raw)?;
+        self.request.raw.wait().map(drop)
+    }
+}
+
+/// The items of one part of a [`PartitionedSend`]. It can be sent to another thread. If it is dropped, the part is not
+/// ready, and can be taken again.
+#[must_use = "the part is not sent before it is ready"]
+pub struct PartMut<'a, T> {
+    raw: &'a raw::PersistentOperation,
+    taken: &'a AtomicBool,
+    part: usize,
+    items: NonNull<[T]>,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is a mutable borrow of items, and the request can be shared.
+unsafe impl<T: Send> Send for PartMut<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for PartMut<'_, T> {}
+
+impl<T> PartMut<'_, T> {
+    /// Sends the part (MPI_Pready).
+    ///
+    /// # Errors
+    /// As [`Intracomm::send`](crate::Intracomm::send).
+    pub fn ready(self) -> Result<()> {
+        // The part stays taken.
+        let part = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the items are initialised. They are not written again in this round: this value is gone, and the part
+        // cannot be taken, because it is ready. The next round starts after the operation has completed, or `raw` keeps
+        // the buffer alive.
+        unsafe { part.raw.pready(part.part) }
+    }
+}
+
+impl<T> Drop for PartMut<'_, T> {
+    fn drop(&mut self) {
+        self.taken.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Deref for PartMut<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: invariant 2 of the buffer: while this value exists, nobody else accesses the items.
+        unsafe { self.items.as_ref() }
+    }
+}
+
+impl<T> DerefMut for PartMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`.
+        unsafe { self.items.as_mut() }
+    }
+}
+
+/// A partitioned receive: [`Intracomm::precv_init`](crate::Intracomm::precv_init) creates it, and
+/// [`start`](Self::start) starts a round. See the example of [`PartitionedSend`].
+pub struct PartitionedRecv<T> {
+    raw: raw::PersistentOperation,
+    buffer: Arc<PartBuffer<T>>,
+    status: Status,
+}
+
+impl<T: Receivable> PartitionedRecv<T> {
+    pub(crate) fn new(raw: raw::PersistentOperation, buffer: Arc<PartBuffer<T>>) -> Self {
+        PartitionedRecv { raw, buffer, status: Status::empty() }
+    }
+
+    /// Starts a round (MPI_Start).
+    ///
+    /// # Errors
+    /// The error of the previous round if its handle was dropped or forgotten; [`ErrorClass::Request`] if that round has
+    /// not completed: [`resume`](Self::resume) it; the communicator was freed.
+    pub fn start(&mut self) -> Result<ArrivingRequest<'_, T>> {
+        if self.raw.is_active() && self.raw.test()?.is_none() {
+            let why = "the previous round is active: resume the request, and wait for it";
+            return Err(Error::new(ErrorClass::Request, "precv_init", why));
+        }
+        // SAFETY: the operation keeps the buffer. Nobody accesses a part before it has arrived: only handles of the
+        // active round and of its end give access.
+        unsafe { self.raw.start()? };
+        Ok(ArrivingRequest { request: self })
+    }
+
+    /// Returns a handle of the active round, if its handle was dropped or forgotten.
+    pub fn resume(&mut self) -> Option<ArrivingRequest<'_, T>> {
+        self.raw.is_active().then_some(ArrivingRequest { request: self })
+    }
+
+    /// Returns the status of the last round that was waited for.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+/// An active round of a [`PartitionedRecv`]. If it is dropped or forgotten, the round continues, and
+/// [`resume`](PartitionedRecv::resume) returns another handle of it.
+#[must_use = "wait for it: an error of the round is returned only by this request or by the next start"]
+pub struct ArrivingRequest<'p, T> {
+    request: &'p mut PartitionedRecv<T>,
+}
+
+impl<'p, T: Receivable> ArrivingRequest<'p, T> {
+    /// Returns whether a part has arrived, and makes progress if it has not (MPI_Parrived). If the sender has other
+    /// parts, all of its parts that overlap this one must have arrived.
+    ///
+    /// # Errors
+    /// [`ErrorClass::Arg`] if there is no such part; the error of a receive, such as another type or length.
+    pub fn has_arrived(&self, part: usize) -> Result<bool> {
+        self.request.raw.parrived(part)
+    }
+
+    /// Returns the items of a part if it [has arrived](Self::has_arrived).
+    ///
+    /// # Errors
+    /// As [`has_arrived`](Self::has_arrived).
+    pub fn part(&self, part: usize) -> Result<Option<&[T]>> {
+        if !self.has_arrived(part)? {
+            return Ok(None);
+        }
+        // SAFETY: the part is in range and has arrived, so the operation does not access its items any more in this
+        // round, and the next one starts after this borrow.
+        Ok(Some(unsafe { self.request.buffer.part(part).as_ref() }))
+    }
+
+    /// Waits until all parts have arrived, and returns the items (MPI_Wait).
+    ///
+    /// # Errors
+    /// The first error of a part; [`ErrorClass::Truncate`] if the sender's message has another length;
+    /// [`ErrorClass::Type`] if its parts are not whole `T`s.
+    pub fn wait(self) -> Result<&'p mut [T]> {
+        let ArrivingRequest { request } = self;
+        request.status = request.raw.wait()?;
+        // SAFETY: no operation accesses the items, and the next one starts after this borrow.
+        Ok(unsafe { request.buffer.all().as_mut() })
+    }
+}
+
+impl<'p, T: Receivable> Waitable for ArrivingRequest<'p, T> {
+    type Outcome = Result<&'p mut [T]>;
+
+    fn wait(self) -> Self::Outcome {
+        ArrivingRequest::wait(self)
+    }
+
+    fn request_ref(&self) -> RequestRef<'_> {
+        RequestRef::persistent(&self.request.raw)
+    }
+}
+
+macro_rules! debug_by_name {
+    ($([$($life:lifetime)?] $type:ident),*) => {$(
+        impl<T> fmt::Debug for $type<$($life,)? T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($type))
+            }
+        }
+    )*};
+}
+
+debug_by_name!([] PartBuffer, [] PartitionedSend, ['_] FillingRequest, ['_] PartMut, [] PartitionedRecv, ['_] ArrivingRequest);
