@@ -161,7 +161,8 @@ pub use op::{Op, UserOp};
 pub use raw::ReceivedBlock;
 pub use request::{
     ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,
-    Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    Waitable, test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any, wait_any_timeout,
+    wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::owned::OwnedCell;
+use super::owned::{OwnedCell, consumed_error};
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::Result;
 use crate::raw::{self, Buf};
@@ -84,7 +85,7 @@ impl<B> PersistentRequest<B> {
         // SAFETY: the task keeps the cell alive. No other code accesses the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
         unsafe { self.raw.start_with(&send, &recv) }?;
-        Ok(ActiveRequest { request: self })
+        Ok(ActiveRequest { request: Some(self) })
     }
 }
 
@@ -97,7 +98,8 @@ impl<B> fmt::Debug for PersistentRequest<B> {
 /// An active call of a [`PersistentRequest`]. If it is dropped or forgotten, the call continues until it completes.
 #[must_use = "wait for it: an error of the call is returned only by this request or by the next start"]
 pub struct ActiveRequest<'p, B> {
-    request: &'p mut PersistentRequest<B>,
+    /// `None` after [`test`](Self::test) has returned the outcome.
+    request: Option<&'p mut PersistentRequest<B>>,
 }
 
 impl<'p, B> ActiveRequest<'p, B> {
@@ -106,20 +108,34 @@ impl<'p, B> ActiveRequest<'p, B> {
     /// # Errors
     /// The error of the call; the buffers are still [accessible](PersistentRequest::buffers_mut).
     pub fn wait(self) -> Result<&'p mut B> {
-        self.request.raw.wait()?;
-        Ok(self.request.buffers_mut())
+        let request = self.request.ok_or_else(|| consumed_error("wait"))?;
+        request.raw.wait()?;
+        Ok(request.buffers_mut())
     }
 
-    /// Makes progress if the call is active, and returns the buffers if it has completed (MPI_Test).
+    /// Makes progress once if the call is active; returns the buffers if it has completed (MPI_Test).
     ///
     /// # Errors
-    /// The request itself if the call is still active. The inner error is that of the call.
-    pub fn try_wait(self) -> Result<Result<&'p mut B>, Self> {
-        match self.request.raw.test() {
-            Ok(false) => Err(self),
-            Ok(true) => Ok(Ok(self.request.buffers_mut())),
-            Err(error) => Ok(Err(error)),
+    /// As [`wait`](Self::wait). [`ErrorClass::Request`](crate::ErrorClass::Request) if an earlier call has returned the
+    /// outcome.
+    pub fn test(&mut self) -> Option<Result<&'p mut B>> {
+        let Some(request) = &mut self.request else { return Some(Err(consumed_error("test"))) };
+        match request.raw.test() {
+            Ok(false) => None,
+            Ok(true) => self.request.take().map(|request| Ok(request.buffers_mut())),
+            Err(error) => {
+                self.request = None;
+                Some(Err(error))
+            }
         }
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the call is still active.
+    ///
+    /// # Errors
+    /// As [`test`](Self::test).
+    pub fn wait_timeout(&mut self, limit: Duration) -> Option<Result<&'p mut B>> {
+        Waitable::wait_timeout(self, limit)
     }
 }
 
@@ -130,13 +146,19 @@ impl<'p, B> Waitable for ActiveRequest<'p, B> {
         ActiveRequest::wait(self)
     }
 
+    fn test(&mut self) -> Option<Self::Outcome> {
+        ActiveRequest::test(self)
+    }
+
     fn request_ref(&self) -> RequestRef<'_> {
-        RequestRef::persistent(&self.request.raw)
+        RequestRef::persistent(self.request.as_ref().map(|request| &request.raw))
     }
 }
 
 impl<B> fmt::Debug for ActiveRequest<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ActiveRequest").field(&self.request.raw.task().name()).finish()
+        f.debug_tuple("ActiveRequest")
+            .field(&self.request.as_ref().map(|request| request.raw.task().name()))
+            .finish()
     }
 }

@@ -30,6 +30,7 @@ mod requests;
 mod scopes;
 mod split_views;
 mod stats;
+mod timed_waits;
 mod trace;
 mod type_safety;
 mod user_drop;
