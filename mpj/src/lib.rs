@@ -164,7 +164,7 @@ pub use raw::ReceivedBlock;
 pub use request::{
     ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
     PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend, Waitable, start_all,
-    test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any, wait_any_timeout, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

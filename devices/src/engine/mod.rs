@@ -43,6 +43,7 @@ mod tasks;
 mod tracing;
 mod traffic;
 mod view;
+mod waiting;
 mod wireup;
 
 use std::fmt;

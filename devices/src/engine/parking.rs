@@ -17,6 +17,13 @@ const LONGEST: Duration = Duration::from_millis(64);
 #[derive(Debug)]
 pub(super) struct ParkBackoff(Duration);
 
+impl ParkBackoff {
+    /// Limits the next wait to `longest`.
+    pub(super) fn cap(&mut self, longest: Duration) {
+        self.0 = self.0.min(longest);
+    }
+}
+
 impl Default for ParkBackoff {
     fn default() -> Self {
         ParkBackoff(SHORTEST)

@@ -1,28 +1,20 @@
-//! Progress: the state behind the progress lock, and the wait loop. Threads that find the lock taken wait in `parking`.
+//! Progress: the state behind the progress lock, and the passes of its holder.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::blocked::WaitReason;
 use super::delivery::Delivery;
 use super::flush::DeferredCompletion;
 use super::inbox::Inbox;
-use super::parking::ParkBackoff;
 use super::peer::PeerTable;
 use crate::biased::MutexGuard;
-use crate::completion::{Completion, Outcome, Started};
 use crate::deferred_drop;
 use crate::device::{Inlet, PeerId};
-use crate::fault::Fault;
-use crate::fence;
-use crate::message::Envelope;
-use crate::sys::BorrowedFd;
-use crate::wait::{IdleStep, Waiter};
 
 /// The limit of the first sleep of a wait, and of all sleeps on a host with at most [`RANKS_PER_SLEEP`] ranks. Frames
 /// and deaths end a sleep. An orderly exit does not: the thread queries exits after the sleep.
-const SLEEP: Duration = Duration::from_millis(100);
+pub(super) const SLEEP: Duration = Duration::from_millis(100);
 
 /// On a host with more ranks, each sleep without progress doubles the limit of the next, up to [`max_sleep`], so that
 /// many sleeping ranks do not wake too often.
@@ -51,7 +43,7 @@ const CHEAP_PASSES: u32 = 32;
 const SYSCALL_POLL_INTERVAL: Duration = Duration::from_micros(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum PollSet {
+pub(super) enum PollSet {
     All,
     /// Inlets that need no system call. After [`CHEAP_PASSES`] such passes, and while exits are pending: all inlets.
     Cheap,
@@ -163,12 +155,12 @@ impl Engine {
         moved
     }
 
-    fn try_lock_progress(&self) -> Option<MutexGuard<'_, ProgressState>> {
+    pub(super) fn try_lock_progress(&self) -> Option<MutexGuard<'_, ProgressState>> {
         self.progress_lock.try_lock()
     }
 
     #[inline]
-    fn progress_pass(&self, progress: &mut ProgressState, poll_set: PollSet) -> usize {
+    pub(super) fn progress_pass(&self, progress: &mut ProgressState, poll_set: PollSet) -> usize {
         let _hold = deferred_drop::DeferDrops::begin();
         // A rank's frames arrive before its exit is applied: learn exits first, then take frames.
         if self.roster.event_count() != progress.roster_seen {
@@ -225,7 +217,7 @@ impl Engine {
     /// Queries the orderly exits, which are not broadcast, at most once per [`EXIT_QUERY_INTERVAL`], and verifies the
     /// shared memory at most once per [`VERIFY_INTERVAL`].
     #[cold]
-    fn query_exits(&self, progress: &mut ProgressState) {
+    pub(super) fn query_exits(&self, progress: &mut ProgressState) {
         let now = Instant::now();
         if now.duration_since(progress.exits_queried) >= EXIT_QUERY_INTERVAL {
             progress.exits_queried = now;
@@ -264,171 +256,5 @@ impl Engine {
         }
         self.parking.notify();
         deferred_drop::run_deferred_drops();
-    }
-
-    /// Waits until `ready` returns a value, and makes progress for all threads of this rank.
-    pub fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        self.wait_for(&mut (), |()| ready(), |()| WaitReason::call("an operation"))
-    }
-
-    /// Waits as [`wait_until`](Self::wait_until) does. `what` describes the wait; it is called only when the thread is
-    /// about to sleep or park, or if the rank is traced.
-    pub fn wait_for<S, T>(
-        &self,
-        state: &mut S,
-        mut ready: impl FnMut(&mut S) -> Option<T>,
-        what: impl Fn(&S) -> WaitReason,
-    ) -> T {
-        if let Some(value) = ready(state) {
-            return value;
-        }
-        let Some(trace) = self.trace() else { return self.wait_loop(state, ready, what) };
-        let (begun, wait) = (trace.now(), what(state));
-        let value = self.wait_loop(state, ready, what);
-        self.trace_wait(trace, begun, &wait);
-        value
-    }
-
-    fn wait_loop<S, T>(
-        &self,
-        state: &mut S,
-        mut ready: impl FnMut(&mut S) -> Option<T>,
-        what: impl Fn(&S) -> WaitReason,
-    ) -> T {
-        let mut waiter = Waiter::new(&self.policy);
-        let mut progress = None;
-        let mut limit = ParkBackoff::default();
-        let mut entered = None;
-        let mut moved_asleep = false;
-        let mut sleep = SLEEP;
-        loop {
-            progress = progress.or_else(|| self.try_lock_progress());
-            let poll_set = if waiter.is_polling() { PollSet::Cheap } else { PollSet::All };
-            let moved = progress.as_mut().map_or(0, |progress| self.progress_pass(progress, poll_set));
-            if moved > 0 {
-                self.parking.notify();
-                waiter.reset();
-                sleep = SLEEP;
-            }
-            if deferred_drop::has_deferred() {
-                drop(progress.take());
-                self.parking.notify();
-                deferred_drop::run_deferred_drops();
-            }
-            if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.any() {
-                self.poll_tasks_unlocked(progress.take(), true);
-            }
-            let hold = progress.is_some().then(deferred_drop::DeferDrops::begin);
-            let value = ready(state);
-            drop(hold);
-            if let Some(value) = value {
-                drop(progress);
-                self.parking.notify();
-                deferred_drop::run_deferred_drops();
-                return value;
-            }
-            if moved > 0 || waiter.idle() == IdleStep::Poll {
-                continue;
-            }
-            entered.get_or_insert_with(|| self.waits.enter(what(state)));
-            if self.tasks.any() {
-                self.poll_tasks_unlocked(progress.take(), false);
-                progress = self.try_lock_progress();
-            }
-            let mut value = None;
-            match &mut progress {
-                Some(progress) => {
-                    let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
-                    self.site.bell.sleep(&armed, sleep, || {
-                        let mut moved = self.progress_pass(progress, PollSet::All);
-                        // A peer that frees space rings only if it sees that this rank waits: post again after a fence.
-                        if moved == 0 && self.is_busy() {
-                            fence::heavy_fence();
-                            moved = self.progress_pass(progress, PollSet::All);
-                        }
-                        let _hold = deferred_drop::DeferDrops::begin();
-                        value = ready(state);
-                        moved_asleep = moved > 0;
-                        moved_asleep || value.is_some() || deferred_drop::has_deferred()
-                    });
-                    if moved_asleep {
-                        self.parking.notify();
-                    }
-                    sleep = if moved_asleep { SLEEP } else { (2 * sleep).min(self.max_sleep) };
-                    self.query_exits(progress);
-                }
-                // The holder might release the progress lock before this thread is counted as parked: try it again.
-                None => self.parking.park(&mut limit, || {
-                    value = ready(state);
-                    progress = self.try_lock_progress();
-                    value.is_some() || progress.is_some()
-                }),
-            }
-            if let Some(value) = value {
-                drop(progress);
-                self.parking.notify();
-                deferred_drop::run_deferred_drops();
-                if moved_asleep && self.tasks.any() {
-                    self.poll_tasks(true);
-                }
-                return value;
-            }
-        }
-    }
-
-    #[cold]
-    fn poll_tasks_unlocked(&self, progress: Option<MutexGuard<'_, ProgressState>>, has_progress: bool) {
-        if progress.is_some() {
-            drop(progress);
-            self.parking.notify();
-        }
-        self.poll_tasks(has_progress);
-    }
-
-    /// Notifies parked threads, for example of an unexpected message that one of them probes for.
-    #[inline]
-    pub(crate) fn notify_parked(&self) {
-        self.parking.notify();
-    }
-
-    /// Wakes all waiting threads of this rank, including the holder of the progress lock, to check their conditions.
-    pub fn wake_all(&self) {
-        self.notify_parked();
-        self.site.bell.ring();
-    }
-
-    /// Waits for an operation and returns its outcome.
-    ///
-    /// # Errors
-    /// The fault of the operation, if it failed.
-    #[inline]
-    pub fn wait(&self, started: Started) -> Result<Envelope, Fault> {
-        self.wait_described(started, || WaitReason::call("an operation"))
-    }
-
-    /// Waits for an operation and returns its outcome; `what` describes the wait, as in [`wait_for`](Self::wait_for).
-    ///
-    /// # Errors
-    /// The fault of the operation, if it failed.
-    #[inline]
-    pub fn wait_described(&self, started: Started, what: impl Fn() -> WaitReason) -> Result<Envelope, Fault> {
-        match started {
-            Started::Done(message) => {
-                self.flush_coalesced();
-                Ok(message)
-            }
-            Started::Pending(completion) => self.wait_map(&completion, Outcome::clone, what),
-        }
-    }
-
-    /// Waits for an operation and reads its outcome; `what` describes the wait, as in [`wait_for`](Self::wait_for).
-    #[inline]
-    pub fn wait_map<T>(
-        &self,
-        completion: &Completion,
-        read: impl Fn(&Outcome) -> T,
-        what: impl Fn() -> WaitReason,
-    ) -> T {
-        self.wait_for(&mut (), |()| completion.outcome().map(&read), |()| what())
     }
 }

@@ -65,8 +65,12 @@ pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;
 pub use request::Request;
-pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};
-pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
+pub(crate) use wait_many::{
+    PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until, wait_for_until,
+};
+pub use wait_many::{
+    test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any, wait_any_timeout, wait_some,
+};
 
 /// The null process as source or destination: the operation completes at once, without a message.
 pub const PROC_NULL: i32 = crate::address::PROC_NULL_NUMBER;

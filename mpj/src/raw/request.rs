@@ -1,11 +1,13 @@
 //! The handle of an operation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
 use super::persistent::PersistentOperation;
+use super::wait_many::{deadline, wait_for_until};
 use crate::collective::task::CollectiveTask;
 use crate::error::{Error, Result};
 use crate::status::Status;
@@ -169,6 +171,18 @@ impl Request {
             engine.progress();
         }
         self.outcome().transpose()
+    }
+
+    /// Waits at most for `limit`, and returns the status if the operation has completed. Makes progress at least once.
+    ///
+    /// # Errors
+    /// The error of the operation.
+    pub fn wait_timeout(&self, limit: Duration) -> Result<Option<Status>> {
+        let is_complete = || self.outcome().map(drop);
+        match wait_for_until(std::slice::from_ref(self), false, deadline(limit), is_complete) {
+            None => Ok(None),
+            Some(()) => self.test(),
+        }
     }
 
     /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete.

@@ -4,7 +4,7 @@
 //! active. These functions skip entries that are `None` or not active.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpj_devices::{Channel, Engine, WaitReason};
 
@@ -21,13 +21,23 @@ pub(crate) trait PendingOp {
     fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)>;
 }
 
-impl PendingOp for Option<Request> {
+impl PendingOp for Request {
     fn is_complete(&self) -> bool {
-        self.as_ref().is_none_or(|request| request.outcome().is_some())
+        self.outcome().is_some()
     }
 
     fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
-        self.as_ref()?.wait_target()
+        Request::wait_target(self)
+    }
+}
+
+impl PendingOp for Option<Request> {
+    fn is_complete(&self) -> bool {
+        self.as_ref().is_none_or(PendingOp::is_complete)
+    }
+
+    fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
+        Request::wait_target(self.as_ref()?)
     }
 }
 
@@ -53,6 +63,24 @@ pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>
         wait_for(requests, true, || first_complete(requests));
     }
     take_completed(requests)
+}
+
+/// Waits as [`wait_all`] does, but at most for `limit`. Returns the indices and outcomes of the completed requests; the
+/// others stay pending.
+pub fn wait_all_timeout(requests: &mut [Option<Request>], limit: Duration) -> Vec<(usize, Result<Status>)> {
+    wait_for_all_until(requests, deadline(limit));
+    take_completed(requests)
+}
+
+/// Waits as [`wait_any`] does, but at most for `limit`. Returns `None` if no request has completed until then, or if
+/// all entries are `None`.
+pub fn wait_any_timeout(
+    requests: &mut [Option<Request>],
+    limit: Duration,
+) -> Option<(usize, Result<Status>)> {
+    requests.iter().find(|request| request.is_some())?;
+    let index = wait_for_until(requests, true, deadline(limit), || first_complete(requests))?;
+    Some((index, take_outcome(&mut requests[index])))
 }
 
 /// Makes progress once, and returns all outcomes if all requests have completed (MPI_Testall).
@@ -124,9 +152,19 @@ fn describe<O: PendingOp>(operations: &[O], any: bool) -> WaitReason {
 const SPIN_ROUNDS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(200);
 
+/// Returns the end of a wait of at most `limit` that begins now; `None` if there is no such time.
+pub(crate) fn deadline(limit: Duration) -> Option<Instant> {
+    Instant::now().checked_add(limit)
+}
+
 pub(crate) fn wait_for_all<O: PendingOp>(operations: &[O]) {
+    wait_for_all_until(operations, None);
+}
+
+/// Waits for all operations, at most until `end`.
+pub(crate) fn wait_for_all_until<O: PendingOp>(operations: &[O], end: Option<Instant>) {
     let mut complete = 0;
-    wait_for(operations, false, || {
+    let _ = wait_for_until(operations, false, end, || {
         complete += operations[complete..].iter().take_while(|operation| operation.is_complete()).count();
         (complete == operations.len()).then_some(())
     });
@@ -139,19 +177,40 @@ pub(crate) fn wait_for<O: PendingOp, T>(
     any: bool,
     mut ready: impl FnMut() -> Option<T>,
 ) -> T {
+    loop {
+        if let Some(value) = wait_for_until(operations, any, None, &mut ready) {
+            return value;
+        }
+    }
+}
+
+/// Waits as [`wait_for`] does, but returns `None` if `ready` has returned no value until `end`.
+pub(crate) fn wait_for_until<O: PendingOp, T>(
+    operations: &[O],
+    any: bool,
+    end: Option<Instant>,
+    mut ready: impl FnMut() -> Option<T>,
+) -> Option<T> {
     if let Some(value) = ready() {
-        return value;
+        return Some(value);
     }
     let engines = engines(operations);
     if let [engine] = engines[..] {
-        return engine.wait_for(&mut (), |()| ready(), |()| describe(operations, any));
+        let (ready, what) = (|(): &mut ()| ready(), |(): &()| describe(operations, any));
+        return match end {
+            None => Some(engine.wait_for(&mut (), ready, what)),
+            Some(end) => engine.wait_for_until(end, &mut (), ready, what),
+        };
     }
     // Each engine has its own doorbell, so a thread cannot sleep until any of several engines wakes it: poll them.
     let mut idle_rounds = 0;
     loop {
         let moved: usize = engines.iter().map(|engine| engine.progress()).sum();
         if let Some(value) = ready() {
-            return value;
+            return Some(value);
+        }
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return None;
         }
         idle_rounds = if moved > 0 { 0 } else { idle_rounds + 1 };
         if idle_rounds < SPIN_ROUNDS {

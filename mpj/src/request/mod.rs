@@ -15,4 +15,7 @@ pub use partitioned::{ArrivingRequest, FillingRequest, PartMut, PartitionedRecv,
 pub use persistent::{ActiveRequest, PersistentRequest, start_all};
 pub(crate) use persistent::{BufsFn, CallBufs};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
-pub use wait_many::{RequestRef, Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some};
+pub use wait_many::{
+    RequestRef, Waitable, test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any,
+    wait_any_timeout, wait_some,
+};

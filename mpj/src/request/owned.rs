@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::persistent::CallBufs;
 use super::wait_many::{RequestRef, Waitable};
@@ -133,28 +134,49 @@ impl<B> Request<B> {
     pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
         let outcome = match self.raw.take() {
             Some(raw) => raw.wait(),
-            None => Err(consumed_error()),
+            None => Err(consumed_error("wait")),
         };
         self.finish(outcome)
     }
 
-    /// Makes progress if the operation is pending; returns the buffer and the status if it has completed (MPI_Test).
+    /// Makes progress once if the operation is pending. Returns the buffer and the status if it has completed, and
+    /// `None` if it is still pending (MPI_Test). So a loop that calls `test` is enough to complete the operation.
+    ///
+    /// ```
+    /// # mpj::threads(2, |world| {
+    /// let other = 1 - world.rank();
+    /// let mut receiving = world.irecv([0u32; 2], other, 0)?;
+    /// world.send(&[world.rank() as u32; 2], other, 0)?;
+    /// let (received, _status) = loop {
+    ///     match receiving.test() {
+    ///         Some(outcome) => break outcome?,
+    ///         None => std::hint::spin_loop(), // compute something here
+    ///     }
+    /// };
+    /// assert_eq!(received, [other as u32; 2]);
+    /// assert!(receiving.wait().is_err(), "the buffer was returned already");
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
-    /// The request itself if the operation is still pending. The inner error is as for [`wait`](Self::wait).
-    pub fn try_wait(mut self) -> Result<Result<(B, Status), RequestError<B>>, Self> {
-        match self.raw.as_ref().map(raw::Request::test) {
-            Some(Ok(None)) => Err(self),
-            Some(Ok(Some(status))) => {
-                self.raw = None;
-                Ok(self.finish(Ok(status)))
-            }
-            Some(Err(error)) => {
-                self.raw = None;
-                Ok(self.finish(Err(error)))
-            }
-            None => Ok(self.finish(Err(consumed_error()))),
-        }
+    /// As [`wait`](Self::wait). [`ErrorClass::Request`] if an earlier call has returned the outcome; `wait` then fails
+    /// in the same way.
+    pub fn test(&mut self) -> Option<Result<(B, Status), RequestError<B>>> {
+        let outcome = match &self.raw {
+            Some(raw) => raw.test().transpose()?,
+            None => Err(consumed_error("test")),
+        };
+        self.raw = None;
+        Some(self.finish(outcome))
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the operation is still
+    /// pending, and the request stays usable.
+    ///
+    /// # Errors
+    /// As [`test`](Self::test).
+    pub fn wait_timeout(&mut self, limit: Duration) -> Option<Result<(B, Status), RequestError<B>>> {
+        Waitable::wait_timeout(self, limit)
     }
 
     /// Cancels a receive that has not matched, and returns whether it was cancelled. Waiting for it then fails with
@@ -174,9 +196,10 @@ impl<B> Request<B> {
     }
 }
 
+/// The error of a call for a request whose outcome was returned before.
 #[cold]
-fn consumed_error() -> Error {
-    Error::new(ErrorClass::Intern, "wait", "the request was already consumed")
+pub(super) fn consumed_error(call: &'static str) -> Error {
+    Error::new(ErrorClass::Request, call, "the outcome of this request was returned by an earlier call")
 }
 
 #[cold]
@@ -241,6 +264,10 @@ impl<B> Waitable for Request<B> {
 
     fn wait(self) -> Self::Outcome {
         Request::wait(self)
+    }
+
+    fn test(&mut self) -> Option<Self::Outcome> {
+        Request::test(self)
     }
 
     fn request_ref(&self) -> RequestRef<'_> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mpj_datatypes::{Equivalent, Receivable};
 
+use super::owned::consumed_error;
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
@@ -266,12 +267,12 @@ impl<T: Receivable> PartitionedRecv<T> {
         // SAFETY: the operation keeps the buffer. Nobody accesses a part before it has arrived: only handles of the
         // active round and of its end give access.
         unsafe { self.raw.start()? };
-        Ok(ArrivingRequest { request: self })
+        Ok(ArrivingRequest { request: Some(self) })
     }
 
     /// Returns a handle of the active round, if its handle was dropped or forgotten.
     pub fn resume(&mut self) -> Option<ArrivingRequest<'_, T>> {
-        self.raw.is_active().then_some(ArrivingRequest { request: self })
+        self.raw.is_active().then_some(ArrivingRequest { request: Some(self) })
     }
 
     /// Returns the status of the last round that was waited for.
@@ -284,7 +285,8 @@ impl<T: Receivable> PartitionedRecv<T> {
 /// [`resume`](PartitionedRecv::resume) returns another handle of it.
 #[must_use = "wait for it: an error of the round is returned only by this request or by the next start"]
 pub struct ArrivingRequest<'p, T> {
-    request: &'p mut PartitionedRecv<T>,
+    /// `None` after [`test`](Self::test) has returned the outcome.
+    request: Option<&'p mut PartitionedRecv<T>>,
 }
 
 impl<'p, T: Receivable> ArrivingRequest<'p, T> {
@@ -294,7 +296,11 @@ impl<'p, T: Receivable> ArrivingRequest<'p, T> {
     /// # Errors
     /// [`ErrorClass::Arg`] if there is no such part; the error of a receive, such as another type or length.
     pub fn has_arrived(&self, part: usize) -> Result<bool> {
-        self.request.raw.parrived(part)
+        self.active("parrived")?.raw.parrived(part)
+    }
+
+    fn active(&self, call: &'static str) -> Result<&PartitionedRecv<T>> {
+        self.request.as_deref().ok_or_else(|| consumed_error(call))
     }
 
     /// Returns the items of a part if it [has arrived](Self::has_arrived).
@@ -305,9 +311,10 @@ impl<'p, T: Receivable> ArrivingRequest<'p, T> {
         if !self.has_arrived(part)? {
             return Ok(None);
         }
+        let items = self.active("parrived")?.buffer.part(part);
         // SAFETY: the part is in range and has arrived, so the operation does not access its items any more in this
         // round, and the next one starts after this borrow.
-        Ok(Some(unsafe { self.request.buffer.part(part).as_ref() }))
+        Ok(Some(unsafe { items.as_ref() }))
     }
 
     /// Waits until all parts have arrived, and returns the items (MPI_Wait).
@@ -316,10 +323,25 @@ impl<'p, T: Receivable> ArrivingRequest<'p, T> {
     /// The first error of a part; [`ErrorClass::Truncate`] if the sender's message has another length;
     /// [`ErrorClass::Type`] if its parts are not whole `T`s.
     pub fn wait(self) -> Result<&'p mut [T]> {
-        let ArrivingRequest { request } = self;
+        let request = self.request.ok_or_else(|| consumed_error("wait"))?;
         request.status = request.raw.wait()?;
         // SAFETY: no operation accesses the items, and the next one starts after this borrow.
         Ok(unsafe { request.buffer.all().as_mut() })
+    }
+
+    /// Makes progress once; returns the items if all parts have arrived (MPI_Test).
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait). [`ErrorClass::Request`] if an earlier call has returned the outcome.
+    pub fn test(&mut self) -> Option<Result<&'p mut [T]>> {
+        let Some(request) = &mut self.request else { return Some(Err(consumed_error("test"))) };
+        let status = request.raw.test().transpose()?;
+        let request = self.request.take()?;
+        Some(status.map(|status| {
+            request.status = status;
+            // SAFETY: as in `wait`.
+            unsafe { request.buffer.all().as_mut() }
+        }))
     }
 }
 
@@ -330,8 +352,12 @@ impl<'p, T: Receivable> Waitable for ArrivingRequest<'p, T> {
         ArrivingRequest::wait(self)
     }
 
+    fn test(&mut self) -> Option<Self::Outcome> {
+        ArrivingRequest::test(self)
+    }
+
     fn request_ref(&self) -> RequestRef<'_> {
-        RequestRef::persistent(&self.request.raw)
+        RequestRef::persistent(self.request.as_ref().map(|request| &request.raw))
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::owned::OwnedCell;
+use super::owned::{OwnedCell, consumed_error};
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::Result;
 use crate::raw::{self, Buf};
@@ -125,7 +126,7 @@ impl<B> PersistentRequest<B> {
         // SAFETY: the operation keeps the cell alive. No other code accesses the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
         unsafe { self.raw.0.start_with_lists(send, recv) }?;
-        Ok(ActiveRequest { request: self })
+        Ok(ActiveRequest { request: Some(self) })
     }
 }
 
@@ -152,7 +153,8 @@ where
 /// until the next use of the request.
 #[must_use = "wait for it: an error of the call is returned only by this request or by the next start"]
 pub struct ActiveRequest<'p, B> {
-    request: &'p mut PersistentRequest<B>,
+    /// `None` after [`test`](Self::test) has returned the outcome.
+    request: Option<&'p mut PersistentRequest<B>>,
 }
 
 impl<'p, B> ActiveRequest<'p, B> {
@@ -161,29 +163,38 @@ impl<'p, B> ActiveRequest<'p, B> {
     /// # Errors
     /// The error of the call; the buffers are still [accessible](PersistentRequest::buffers_mut).
     pub fn wait(self) -> Result<&'p mut B> {
-        self.request.status = self.request.raw.0.wait()?;
-        Ok(self.request.buffers_mut())
+        let request = self.request.ok_or_else(|| consumed_error("wait"))?;
+        request.status = request.raw.0.wait()?;
+        Ok(request.buffers_mut())
     }
 
-    /// Makes progress if the call is active, and returns the buffers if it has completed (MPI_Test).
+    /// Makes progress once if the call is active; returns the buffers if it has completed (MPI_Test).
     ///
     /// # Errors
-    /// The request itself if the call is still active. The inner error is that of the call.
-    pub fn try_wait(self) -> Result<Result<&'p mut B>, Self> {
-        match self.request.raw.0.test() {
-            Ok(None) => Err(self),
-            Ok(Some(status)) => {
-                self.request.status = status;
-                Ok(Ok(self.request.buffers_mut()))
-            }
-            Err(error) => Ok(Err(error)),
-        }
+    /// As [`wait`](Self::wait). [`ErrorClass::Request`](crate::ErrorClass::Request) if an earlier call has returned the
+    /// outcome.
+    pub fn test(&mut self) -> Option<Result<&'p mut B>> {
+        let Some(request) = &mut self.request else { return Some(Err(consumed_error("test"))) };
+        let status = request.raw.0.test().transpose()?;
+        let request = self.request.take()?;
+        Some(status.map(|status| {
+            request.status = status;
+            request.buffers_mut()
+        }))
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the call is still active.
+    ///
+    /// # Errors
+    /// As [`test`](Self::test).
+    pub fn wait_timeout(&mut self, limit: Duration) -> Option<Result<&'p mut B>> {
+        Waitable::wait_timeout(self, limit)
     }
 
     /// Cancels a receive that has not matched, and returns whether it was cancelled. Waiting for it then fails with
     /// [`ErrorClass::Request`](crate::ErrorClass::Request).
     pub fn cancel(&self) -> bool {
-        self.request.raw.0.cancel()
+        self.request.as_ref().is_some_and(|request| request.raw.0.cancel())
     }
 }
 
@@ -194,13 +205,18 @@ impl<'p, B> Waitable for ActiveRequest<'p, B> {
         ActiveRequest::wait(self)
     }
 
+    fn test(&mut self) -> Option<Self::Outcome> {
+        ActiveRequest::test(self)
+    }
+
     fn request_ref(&self) -> RequestRef<'_> {
-        RequestRef::persistent(&self.request.raw.0)
+        RequestRef::persistent(self.request.as_ref().map(|request| &request.raw.0))
     }
 }
 
 impl<B> fmt::Debug for ActiveRequest<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ActiveRequest").field(&self.request.raw.0.name()).finish()
+        let call = self.request.as_ref().map(|request| request.raw.0.name());
+        f.debug_tuple("ActiveRequest").field(&call).finish()
     }
 }

@@ -2,9 +2,11 @@
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 use mpj_devices::{Coalesce, Mode, Sent};
 
+use super::owned::consumed_error;
 use super::scope_ops::{InlineMemory, OpSlot, ScopeOps};
 use super::wait_many::{RequestRef, Waitable};
 use crate::address::{Dest, IntoDest, IntoSource, Tag};
@@ -132,6 +134,8 @@ pub(super) enum State {
     /// The send has completed, but its coalesced message might not have been flushed yet.
     Coalesced,
     Pending(OpSlot),
+    /// The outcome was returned.
+    Consumed,
 }
 
 impl State {
@@ -144,26 +148,28 @@ impl State {
                 Ok(Status::empty())
             }
             State::Pending(slot) => ops.wait(slot),
+            State::Consumed => Err(consumed_error("wait")),
         }
     }
 
     /// Returns the outcome if the operation has completed, without making progress.
     pub(super) fn outcome(&self, ops: &ScopeOps<'_>) -> Option<Result<Status>> {
         match self {
-            State::Complete | State::Coalesced => Some(Ok(Status::empty())),
+            State::Complete | State::Coalesced | State::Consumed => Some(Ok(Status::empty())),
             State::Pending(slot) => ops.outcome(slot),
         }
     }
 
-    fn test(&self, ops: &ScopeOps<'_>) -> Result<bool> {
-        if matches!(self, State::Coalesced) {
-            ops.flush_coalesced();
+    /// Makes progress once if the operation is pending, and takes the outcome if it has completed.
+    fn test(&mut self, ops: &ScopeOps<'_>) -> Option<Result<Status>> {
+        if let State::Consumed = self {
+            return Some(Err(consumed_error("test")));
         }
-        let outcome = self.outcome(ops).or_else(|| {
+        if self.outcome(ops).is_none() {
             ops.comm().engine().progress();
-            self.outcome(ops)
-        });
-        outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))
+            let _outcome = self.outcome(ops)?;
+        }
+        Some(self.take().wait(ops))
     }
 
     fn cancel(&self, ops: &ScopeOps<'_>) -> bool {
@@ -172,7 +178,7 @@ impl State {
 
     #[inline]
     fn take(&mut self) -> Self {
-        std::mem::replace(self, State::Complete)
+        std::mem::replace(self, State::Consumed)
     }
 }
 
@@ -192,12 +198,21 @@ impl ScopedSend<'_> {
         self.state.take().wait(self.ops)
     }
 
-    /// Makes progress if the operation is pending, and returns whether it has completed.
+    /// Makes progress once if the operation is pending; returns its status if it has completed (MPI_Test).
     ///
     /// # Errors
-    /// The error of the operation.
-    pub fn test(&self) -> Result<bool> {
+    /// The error of the operation. [`ErrorClass::Request`](crate::ErrorClass::Request) if an earlier call has returned
+    /// the outcome.
+    pub fn test(&mut self) -> Option<Result<Status>> {
         self.state.test(self.ops)
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the send is still pending.
+    ///
+    /// # Errors
+    /// As [`test`](Self::test).
+    pub fn wait_timeout(&mut self, limit: Duration) -> Option<Result<Status>> {
+        Waitable::wait_timeout(self, limit)
     }
 }
 
@@ -217,6 +232,10 @@ impl Waitable for ScopedSend<'_> {
 
     fn wait(self) -> Self::Outcome {
         ScopedSend::wait(self)
+    }
+
+    fn test(&mut self) -> Option<Self::Outcome> {
+        ScopedSend::test(self)
     }
 
     fn request_ref(&self) -> RequestRef<'_> {
@@ -245,16 +264,30 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
         let status = self.state.take().wait(self.ops)?;
         // SAFETY: the operation has completed, so it does not use the buffer any more. The buffer is borrowed for
-        // `'scope`, and `self`, which held the borrow, is consumed.
+        // `'scope`, and `self`, which held the borrow, is consumed. After `test` has passed the borrow on, the state is
+        // `Consumed`, whose wait is an error.
         Ok((unsafe { &mut *self.buf }, status))
     }
 
-    /// Makes progress if the operation is pending, and returns whether it has completed.
+    /// Makes progress once if the operation is pending; returns the borrowed buffer and the status if it has completed
+    /// (MPI_Test).
     ///
     /// # Errors
-    /// The error of the operation.
-    pub fn test(&self) -> Result<bool> {
-        self.state.test(self.ops)
+    /// As [`wait`](Self::wait). [`ErrorClass::Request`](crate::ErrorClass::Request) if an earlier call has returned the
+    /// outcome.
+    pub fn test(&mut self) -> Option<Result<(&'scope mut B, Status)>> {
+        let outcome = self.state.test(self.ops)?;
+        // SAFETY: the operation has completed. `State::test` returns a status only once, and `wait` none afterwards, so
+        // the borrow for `'scope` is passed on once.
+        Some(outcome.map(|status| (unsafe { &mut *self.buf }, status)))
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the receive is still pending.
+    ///
+    /// # Errors
+    /// As [`test`](Self::test).
+    pub fn wait_timeout(&mut self, limit: Duration) -> Option<Result<(&'scope mut B, Status)>> {
+        Waitable::wait_timeout(self, limit)
     }
 
     /// Cancels the receive if it has not matched; returns whether it was cancelled.
@@ -268,6 +301,10 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
 
     fn wait(self) -> Self::Outcome {
         ScopedRecv::wait(self)
+    }
+
+    fn test(&mut self) -> Option<Self::Outcome> {
+        ScopedRecv::test(self)
     }
 
     fn request_ref(&self) -> RequestRef<'_> {

@@ -2,13 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mpj_devices::{Channel, Engine};
 
 use super::scope::State;
 use super::scope_ops::ScopeOps;
 use crate::error::Result;
-use crate::raw::{self, OpInfo, PendingOp, progress_all, wait_for, wait_for_all};
+use crate::raw::{
+    self, OpInfo, PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until,
+    wait_for_until,
+};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
@@ -43,6 +47,35 @@ pub trait Waitable {
     /// Waits until the operation has completed.
     fn wait(self) -> Self::Outcome;
 
+    /// Makes progress once if the operation is pending, and returns its outcome if it has completed. Later calls of
+    /// `test` and `wait` return an error as the outcome.
+    fn test(&mut self) -> Option<Self::Outcome>;
+
+    /// Waits until the operation has completed, but at most for `limit`. If it returns `None`, the operation is still
+    /// pending.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # mpj::threads(2, |world| {
+    /// let other = 1 - world.rank();
+    /// let mut receiving = world.irecv([0u8; 1], other, 0)?;
+    /// assert!(receiving.wait_timeout(Duration::from_millis(1)).is_none(), "the other rank waits at the barrier");
+    /// world.barrier()?;
+    /// world.send(&[7u8], other, 0)?;
+    /// let outcome = receiving.wait_timeout(Duration::from_secs(60)).expect("the other rank has sent");
+    /// assert_eq!(outcome?.0, [7]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    fn wait_timeout(&mut self, limit: Duration) -> Option<Self::Outcome>
+    where
+        Self: Sized,
+    {
+        let is_complete = || self.request_ref().outcome().map(drop);
+        wait_for_until(std::slice::from_ref(self), false, deadline(limit), is_complete)?;
+        self.test()
+    }
+
     /// Borrows the operation, without the type of its buffer. Waiting for the reference does not consume the operation.
     fn request_ref(&self) -> RequestRef<'_>;
 }
@@ -74,8 +107,8 @@ impl<'r> RequestRef<'r> {
         RequestRef(RefTarget::Scoped(ops, state))
     }
 
-    pub(super) fn persistent(request: &'r raw::PersistentOperation) -> Self {
-        RequestRef(RefTarget::Persistent(request))
+    pub(super) fn persistent(request: Option<&'r raw::PersistentOperation>) -> Self {
+        RequestRef(request.map_or(RefTarget::Consumed, RefTarget::Persistent))
     }
 
     fn outcome(self) -> Option<Result<Status>> {
@@ -104,7 +137,7 @@ impl<'r> RequestRef<'r> {
                 let comm = ops.comm();
                 Some((comm.engine(), ops.info(slot)?, comm.p2p()))
             }
-            RefTarget::Scoped(_, State::Complete | State::Coalesced) | RefTarget::Consumed => None,
+            RefTarget::Scoped(..) | RefTarget::Consumed => None,
         }
     }
 }
@@ -124,6 +157,11 @@ impl Waitable for RequestRef<'_> {
 
     fn wait(self) -> Self::Outcome {
         wait_for(&[self], false, || self.outcome())
+    }
+
+    /// Returns the outcome whenever it is called: the reference does not take it from the operation.
+    fn test(&mut self) -> Option<Self::Outcome> {
+        RequestRef::test(*self).then(|| self.outcome())?
     }
 
     fn request_ref(&self) -> RequestRef<'_> {
@@ -171,16 +209,50 @@ pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
     take_completed(operations)
 }
 
-/// Makes progress once, and returns all outcomes if all operations have completed (MPI_Testall).
+/// Waits as [`wait_all`] does, but at most for `limit`. Removes the completed operations, and returns their former
+/// indices and outcomes. The operations that are still pending stay in `operations`.
 ///
-/// # Errors
-/// The operations if at least one is still pending.
-pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
-    progress_all(&operations);
-    if operations.iter().all(|o| o.request_ref().outcome().is_some()) {
-        return Ok(operations.into_iter().map(O::wait).collect());
+/// ```
+/// use std::time::Duration;
+///
+/// # mpj::threads(2, |world| {
+/// let other = 1 - world.rank();
+/// let mut pending = vec![world.irecv([0u8; 1], other, 0)?, world.irecv([0u8; 1], other, 1)?];
+/// world.send(&[5u8], other, 1)?;
+/// let mut received = Vec::new();
+/// while received.is_empty() {
+///     received = mpj::wait_all_timeout(&mut pending, Duration::from_millis(10));
+/// }
+/// assert_eq!((received.len(), received[0].0, pending.len()), (1, 1, 1));
+/// world.barrier()?;
+/// world.send(&[6u8], other, 0)?;
+/// mpj::wait_all(pending).into_iter().try_for_each(|outcome| outcome.map(drop))?;
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn wait_all_timeout<O: Waitable>(operations: &mut Vec<O>, limit: Duration) -> Vec<(usize, O::Outcome)> {
+    wait_for_all_until(operations, deadline(limit));
+    take_completed(operations)
+}
+
+/// Waits as [`wait_any`] does, but at most for `limit`. Returns `None` if no operation has completed until then, or if
+/// `operations` is empty.
+pub fn wait_any_timeout<O: Waitable>(
+    operations: &mut Vec<O>,
+    limit: Duration,
+) -> Option<(usize, O::Outcome)> {
+    if operations.is_empty() {
+        return None;
     }
-    Err(operations)
+    let index = wait_for_until(operations, true, deadline(limit), || first_complete(operations))?;
+    Some((index, operations.remove(index).wait()))
+}
+
+/// Makes progress once. If all operations have completed, removes them and returns their outcomes in the same order;
+/// otherwise none is removed (MPI_Testall).
+pub fn test_all<O: Waitable>(operations: &mut Vec<O>) -> Option<Vec<O::Outcome>> {
+    progress_all(operations);
+    let all_complete = operations.iter().all(|o| o.request_ref().outcome().is_some());
+    all_complete.then(|| operations.drain(..).map(O::wait).collect())
 }
 
 /// Makes progress once; if one of the operations has completed, removes it and returns its index and outcome

@@ -39,6 +39,7 @@ mod scopes;
 mod send_modes;
 mod split_views;
 mod stats;
+mod timed_waits;
 mod trace;
 mod type_safety;
 mod user_drop;

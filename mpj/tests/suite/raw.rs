@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::samples;
 use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BlockLayout, Buf, ChainSegment, Comm, Mode, PROC_NULL, UNDEFINED};
@@ -102,7 +103,7 @@ fn requests_complete_or_are_cancelled(world: World) -> mpj::Result<()> {
     let mut room = vec![9u8; 70_000];
     // SAFETY: `room` is not accessed until the request has completed.
     let receiving = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 70_000, &bytes), other, 1, None) }?;
-    while receiving.test()?.is_none() {}
+    while receiving.wait_timeout(Duration::from_millis(1))?.is_none() {}
     assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays completed");
     assert!(!receiving.cancel() && !sending.cancel());
     sending.wait()?;
@@ -526,7 +527,7 @@ fn request_slices_can_be_waited_for(world: World) -> mpj::Result<()> {
     let (comm, of) = (world.as_raw(), Datatype::of::<u16>());
     if comm.rank() == 0 {
         // Each list is sent in reverse order, after rank 1 has posted its receives.
-        for list in 0..6 {
+        for list in 0..8 {
             world.recv(&mut [0u8; 0], 1, 100)?;
             for tag in (0..N as i32).rev() {
                 world.send(&[10 * list + tag as u16], 1, tag)?;
@@ -534,7 +535,7 @@ fn request_slices_can_be_waited_for(world: World) -> mpj::Result<()> {
         }
         return raw::barrier(comm);
     }
-    for list in 0..6u16 {
+    for list in 0..8u16 {
         let mut got = [0u16; N];
         let base = into(&mut got);
         let mut open = Vec::new();
@@ -545,6 +546,8 @@ fn request_slices_can_be_waited_for(world: World) -> mpj::Result<()> {
         }
         open.insert(3, None);
         assert!(raw::test_all(&mut open).is_none());
+        assert!(raw::wait_any_timeout(&mut open, Duration::from_millis(1)).is_none());
+        assert!(raw::wait_all_timeout(&mut open, Duration::from_millis(1)).is_empty());
         assert!(raw::test_any(&mut open).is_none() && raw::test_some(&mut open).is_empty());
         world.send(&[0u8; 0], 0, 100)?;
         let mut ended: Vec<(usize, mpj::Result<mpj::Status>)> = Vec::new();
@@ -561,6 +564,8 @@ fn request_slices_can_be_waited_for(world: World) -> mpj::Result<()> {
                         .flat_map(|all| all.into_iter().enumerate().filter(|(at, _)| *at != 3)),
                 ),
                 4 => ended.extend(raw::test_any(&mut open)),
+                5 => ended.extend(raw::wait_any_timeout(&mut open, Duration::from_millis(1))),
+                6 => ended.extend(raw::wait_all_timeout(&mut open, Duration::from_millis(1))),
                 _ => ended.extend(raw::test_some(&mut open)),
             }
         }

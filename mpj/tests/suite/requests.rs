@@ -26,7 +26,7 @@ fn owned_requests_return_the_buffer(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn try_wait_returns_a_pending_request(world: World) -> mpj::Result<()> {
+fn test_returns_the_outcome_once(world: World) -> mpj::Result<()> {
     if world.rank() == 1 {
         world.recv(&mut [0u8; 0], 0, 1)?; // rank 0 has tested the pending receive
         world.send(&samples::<u32>(1, 0, 9), 0, 0)?;
@@ -34,16 +34,19 @@ fn try_wait_returns_a_pending_request(world: World) -> mpj::Result<()> {
     }
     let mut receiving = world.irecv(vec![0u32; 9], 1, 0)?;
     for _ in 0..100 {
-        receiving = receiving.try_wait().expect_err("nothing was sent yet");
+        assert!(receiving.test().is_none(), "nothing was sent yet");
     }
     world.send(&[0u8; 0], 1, 1)?;
     let (got, status) = loop {
-        match receiving.try_wait() {
-            Ok(outcome) => break outcome?,
-            Err(open) => receiving = open,
+        if let Some(outcome) = receiving.test() {
+            break outcome?;
         }
     };
     assert_eq!((got, status.bytes()), (samples::<u32>(1, 0, 9), 36));
+    let again = receiving.test().expect("the request has completed").unwrap_err();
+    assert_eq!(again.error().class(), ErrorClass::Request, "{again}");
+    assert!(again.to_string().contains("was returned by an earlier call"), "{again}");
+    assert_eq!(receiving.wait().unwrap_err().error().class(), ErrorClass::Request);
     Ok(())
 }
 

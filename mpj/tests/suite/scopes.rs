@@ -12,16 +12,25 @@ fn scopes_borrow_buffers(world: World) -> mpj::Result<()> {
         let mine = samples::<u32>(me, 0, len);
         let (mut first, mut second) = (blanks::<u32>(len), blanks::<u32>(len));
         let answer = world.scope(|s| {
-            let one = s.irecv(&mut first, other, 1)?;
+            let mut one = s.irecv(&mut first, other, 1)?;
             let two = s.irecv(&mut second, other, 2)?;
             let sent = [s.isend(&mine, other, 1)?, s.issend(&mine, other, 2)?];
             let (borrow, status) = two.wait()?;
             assert_eq!((borrow.as_slice(), status.tag()), (&samples::<u32>(other, 0, len)[..], 2));
             borrow.reverse(); // the borrow has ended inside the scope
-            while !one.test()? {}
-            assert_eq!(one.wait()?.1.bytes(), 4 * len);
-            for send in sent {
-                send.wait()?;
+            let (_, status) = loop {
+                if let Some(outcome) = one.test() {
+                    break outcome?;
+                }
+            };
+            assert_eq!(status.bytes(), 4 * len);
+            // The borrow of the buffer was returned; a second one would alias it.
+            assert_eq!(one.test().unwrap().unwrap_err().class(), ErrorClass::Request);
+            assert!(!one.cancel());
+            assert_eq!(one.wait().unwrap_err().class(), ErrorClass::Request);
+            for mut send in sent {
+                while send.test().transpose()?.is_none() {}
+                assert_eq!(send.wait().unwrap_err().class(), ErrorClass::Request);
             }
             Ok::<_, mpj::Error>(len + 1)
         })?;
