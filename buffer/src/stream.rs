@@ -16,8 +16,10 @@ use crate::{Buffer, Overflow, Reading, Writing};
 )]
 mod bytes;
 mod receive;
+mod receive_error;
 
-pub use self::receive::{ReceiveError, Received, Receiver};
+pub use self::receive::{Received, Receiver};
+pub use self::receive_error::ReceiveError;
 
 /// Maximum number of segments per write.
 const MAX_SLICES: usize = 64;

@@ -5,6 +5,7 @@
 //! Hot paths do not read a [`Config`]: a component reads its values when it is opened.
 
 mod file;
+mod groups;
 mod parameter;
 mod spelling;
 
@@ -13,19 +14,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-pub use crate::cores::CORES;
-pub use crate::data_path::DATA_PATH;
-pub use crate::engine::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
-pub use crate::ibvdev::{
-    IBV_DEVICE, IBV_EAGER_LIMIT, IBV_GID_INDEX, IBV_MTU, IBV_PKEY_INDEX, IBV_PORT, IBV_RDMA_READ_MIN,
-    IBV_REGISTER_MIN, IBV_SEND_WINDOW, IBV_SL,
-};
-pub use crate::niodev::{NIO_EAGER_LIMIT, NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
-pub use crate::shmdev::{SHM_EAGER_LIMIT, SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB};
-pub use crate::smdev::{SM_EAGER_LIMIT, SM_FRAGMENTS};
-pub use crate::trace::{TRACE, TRACE_MAX_EVENTS};
-pub use crate::wait::{SPIN_US, YIELD_US};
 pub use file::CONFIG_FILE;
+pub use groups::*;
 pub use parameter::{Choice, Number, Parameter, Text, Value};
 pub use spelling::{ParameterNames, closest_name};
 
@@ -41,50 +31,10 @@ pub struct ParameterGroup {
     pub parameters: &'static [&'static dyn Parameter],
 }
 
-/// The parameters of the engine and the devices.
-pub const GROUPS: &[ParameterGroup] = &[
-    ParameterGroup {
-        name: "general",
-        parameters: &[&DATA_PATH, &SPIN_US, &YIELD_US, &EAGER_CREDIT_TOTAL, &EAGER_CREDIT, &CONFIG_FILE],
-    },
-    ParameterGroup { name: "start-up", parameters: &[&CORES] },
-    ParameterGroup { name: "reports", parameters: &[&TRACE, &TRACE_MAX_EVENTS] },
-    ParameterGroup { name: "smdev", parameters: &[&SM_EAGER_LIMIT, &SM_FRAGMENTS] },
-    ParameterGroup {
-        name: "shmdev",
-        parameters: &[&SHM_EAGER_LIMIT, &SHM_FRAGMENTS, &SHM_RING_KIB, &SHM_POOL_MIB],
-    },
-    ParameterGroup {
-        name: "niodev",
-        parameters: &[&NIO_EAGER_LIMIT, &NIO_MAX_SEND_SIZE, &NIO_LISTEN_ADDRESS],
-    },
-    ParameterGroup {
-        name: "ibvdev",
-        parameters: &[
-            &IBV_DEVICE,
-            &IBV_PORT,
-            &IBV_GID_INDEX,
-            &IBV_MTU,
-            &IBV_PKEY_INDEX,
-            &IBV_SL,
-            &IBV_EAGER_LIMIT,
-            &IBV_RDMA_READ_MIN,
-            &IBV_REGISTER_MIN,
-            &IBV_SEND_WINDOW,
-        ],
-    },
-];
-
 /// Returns all parameters of these groups.
 pub fn all(groups: &[ParameterGroup]) -> Vec<&'static dyn Parameter> {
     groups.iter().flat_map(|group| group.parameters.iter().copied()).collect()
 }
-
-// With the default settings, every eager message fits into the credit.
-const _: () = assert!(SM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
-const _: () = assert!(SHM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
-const _: () = assert!(NIO_EAGER_LIMIT.default <= EAGER_CREDIT.default);
-const _: () = assert!(IBV_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 
 /// An invalid value, variable name or configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! The card: the address that a rank publishes, with all that a peer needs to connect to it.
 
-use super::hello::FieldReader;
+use super::field_reader::FieldReader;
 use super::verbs::Route;
 use crate::device::Address;
 

@@ -16,6 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::card::{CARD, IbvCard};
+use super::field_reader::FieldReader;
 use crate::site::JobKey;
 
 const MARK: [u8; 4] = *b"MPJ\x01";
@@ -93,17 +94,6 @@ fn proof(key: &JobKey, nonce: u64, signed: &[u8]) -> Option<Hmac<Sha256>> {
     mac.update(&nonce.to_le_bytes());
     mac.update(signed);
     Some(mac)
-}
-
-/// Reads fields of fixed length, one after the other.
-pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
-
-impl FieldReader<'_> {
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
-    }
 }
 
 #[cfg(test)]

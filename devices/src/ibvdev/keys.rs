@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
-use super::hello::FieldReader;
+use super::field_reader::FieldReader;
 use super::memlock::{MemlockBudget, MemlockShare};
 use super::verbs::{Mr, MrAccess, ProtectionDomain};
 use crate::device::{MemoryDesc, Registration, RemoteKey};

@@ -17,6 +17,7 @@
 //! | `verbs` | all calls of libibverbs, which is loaded at run time |
 //! | `port` `card` | the device, port and address of this rank; the card that its peers receive |
 //! | `hello` `conn_manager` | datagrams with proofs, by which queue pairs are established |
+//! | `field_reader` | reads the fields of cards, hellos and keys |
 //! | `connection` `frame` | one end of a queue pair, and the format of its messages |
 //! | `slots` `recv_pool` `wr_id` | registered memory; receives for all peers; ids of work requests |
 //! | `keys` `memlock` | user memory: registrations and keys, and the limit on locked memory |
@@ -29,6 +30,7 @@ mod conn_manager;
 mod connection;
 #[allow(unsafe_code, reason = "the device writes the memory of a read")]
 mod endpoint;
+mod field_reader;
 mod frame;
 mod hello;
 #[allow(unsafe_code, reason = "messages are read where the device has written them")]

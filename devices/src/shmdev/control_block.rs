@@ -18,10 +18,11 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use super::segment_layout::LINE;
 use crate::fence::LightFence;
 use crate::ring::Owner;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+pub(super) const LINE: usize = 64;
 
 /// The owner sleeps, or is about to.
 const ASLEEP: u32 = 1;

@@ -13,9 +13,9 @@ use std::sync::{Arc, Weak};
 
 use mpj_pool::StorageError;
 
-use super::control_block::{ControlBlock, StoredCard};
+use super::control_block::{ControlBlock, LINE, StoredCard};
 use super::local_rank::{CardCallback, LocalRank};
-use super::segment_layout::{LINE, MAX_EXPORTS, RingLocation, SegmentLayout};
+use super::segment_layout::{MAX_EXPORTS, RingLocation, SegmentLayout};
 use crate::config::Config;
 use crate::fence::LightFence;
 use crate::ring::{FragmentMemory, Ring};

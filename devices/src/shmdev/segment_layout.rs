@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::control_block::ControlBlock;
+use super::control_block::{ControlBlock, LINE};
 use super::slot_ids::SLOTS;
 use super::{SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB, SegmentError};
 use crate::config::Config;
@@ -12,7 +12,6 @@ use crate::ring::{FRAGMENT_BYTES, FragmentMemory, FragmentSizes, Ring};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x06");
 
-pub(super) const LINE: usize = 64;
 pub(super) const PAGE: usize = 4096;
 
 /// Cells of the shortest and of the longest ring.

@@ -21,6 +21,7 @@
 //!
 //! A rank that is not traced has no [`Trace`].
 
+mod buffer;
 mod event;
 mod files;
 mod summary;
@@ -28,13 +29,14 @@ mod summary;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 
 pub use files::TraceFiles;
 pub use summary::Summary;
 
+use buffer::{TraceBuffer, flush_periodically, lock};
 pub(crate) use event::ArgValue;
 use event::{Args, EventKind, TraceEvent};
 use files::RankFile;
@@ -59,10 +61,6 @@ pub const TRACE_MAX_EVENTS: Number = Number {
     range: (1, 1 << 32),
     help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; further ones are only counted",
 };
-
-const BUFFER_EVENTS: usize = 4096;
-
-const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
@@ -100,25 +98,6 @@ pub(crate) struct Flow {
     pub(crate) order: u64,
 }
 
-struct TraceBuffer {
-    file: RankFile,
-    events: Vec<TraceEvent>,
-    /// The number of events that may still be recorded.
-    events_left: u64,
-    /// The number of events beyond the limit, which were not recorded.
-    dropped: u64,
-    is_closed: bool,
-    threads: Vec<u32>,
-    counters_recorded_at_ns: u64,
-    /// The numbers of messages sent to each rank, and arrived from it.
-    sent: HashMap<u32, u64>,
-    arrived: HashMap<u32, u64>,
-    /// The number of each rendezvous message whose body has not arrived. The key is the sender, the context, and the
-    /// number of the sender's operation.
-    rendezvous: HashMap<(u32, u64, u64), u64>,
-    names: Names,
-}
-
 /// The names of communicators, by context.
 type Names = HashMap<u64, Arc<str>>;
 
@@ -128,19 +107,7 @@ impl Trace {
         if path.is_empty() {
             return None;
         }
-        let buffer = TraceBuffer {
-            file: RankFile::open(path, rank),
-            events: Vec::with_capacity(BUFFER_EVENTS),
-            events_left: config.number(&TRACE_MAX_EVENTS),
-            dropped: 0,
-            is_closed: false,
-            threads: Vec::new(),
-            counters_recorded_at_ns: 0,
-            sent: HashMap::new(),
-            arrived: HashMap::new(),
-            rendezvous: HashMap::new(),
-            names: Names::new(),
-        };
+        let buffer = TraceBuffer::new(RankFile::open(path, rank), config.number(&TRACE_MAX_EVENTS));
         let buffer = Arc::new(Mutex::new(buffer));
         let weak = Arc::downgrade(&buffer);
         // If the thread cannot be started, a rank that is killed loses more of its trace.
@@ -374,48 +341,6 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         let _ = self.close();
-    }
-}
-
-impl TraceBuffer {
-    /// Adds an event of a thread whose name is `thread`.
-    fn push(&mut self, event: TraceEvent, rank: u32, thread: Option<&str>) {
-        if self.events_left == 0 {
-            self.dropped += 1;
-            return;
-        }
-        self.events_left -= 1;
-        if !self.threads.contains(&event.thread) {
-            self.threads.push(event.thread);
-            let text = thread.map(Into::into);
-            self.events.push(TraceEvent { kind: EventKind::Thread, text, ..event.clone() });
-        }
-        self.events.push(event);
-        if self.events.len() >= BUFFER_EVENTS {
-            self.write(rank);
-        }
-    }
-
-    fn write(&mut self, rank: u32) {
-        self.file.write(rank, &self.events, &self.names);
-        self.events.clear();
-    }
-}
-
-fn lock(buffer: &Mutex<TraceBuffer>) -> MutexGuard<'_, TraceBuffer> {
-    buffer.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes the buffered events periodically, until the trace has ended.
-fn flush_periodically(buffer: &Weak<Mutex<TraceBuffer>>, rank: u32) {
-    loop {
-        std::thread::sleep(FLUSH_INTERVAL);
-        let Some(buffer) = buffer.upgrade() else { return };
-        let mut buffer = lock(&buffer);
-        if buffer.is_closed {
-            return;
-        }
-        buffer.write(rank);
     }
 }
 
