@@ -29,6 +29,7 @@ mod comm;
 mod p2p;
 mod plans;
 mod recv_block;
+mod reduce_local;
 mod request;
 mod wait_many;
 
@@ -47,6 +48,7 @@ pub use mpj_pool::RegionKey;
 pub use p2p::*;
 pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, mrecv_block_as, mrecv_in, recv_block_as};
+pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;
 pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};
