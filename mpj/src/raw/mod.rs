@@ -37,6 +37,7 @@ mod persistent_message;
 mod plans;
 mod probe;
 mod recv_block;
+mod reduce_local;
 mod request;
 mod wait_many;
 
@@ -63,6 +64,7 @@ pub use persistent_message::{bsend_init, recv_init, rsend_init, send_init};
 pub use probe::*;
 pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, mrecv_in, recv_block_as};
+pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;
 pub(crate) use wait_many::{
