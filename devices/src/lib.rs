@@ -115,7 +115,7 @@ pub mod trace;
 mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
-pub use completion::{Completion, Outcome, Receive, Started};
+pub use completion::{Completion, Listener, Outcome, ReadyList, Receive, Started, fence_listeners};
 pub use data_path::DataPath;
 pub use deferred_drop::{drop_deferred, drop_panic_payload, with_deferred_drops};
 pub use device::{
