@@ -208,6 +208,7 @@ impl Engine {
     /// operation whose memory a device or a peer might access fails when that access has ended.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
+        self.stop_background();
         let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);

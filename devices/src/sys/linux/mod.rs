@@ -3,6 +3,7 @@ mod event;
 pub(crate) mod membarrier;
 mod poll;
 pub(crate) mod socket;
+mod timer;
 mod wakeup;
 
 pub(crate) use cores::{allowed, place, run_on};
@@ -10,6 +11,7 @@ pub(crate) use event::EventFd;
 pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use rustix::io::Errno;
+pub(crate) use timer::Timer;
 pub(crate) use wakeup::Wakeup;
 
 use std::os::fd::BorrowedFd;
