@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, WaitReason};
+use mpj_devices::{Channel, Completion, Engine, Listener, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
 use super::wait_many::{deadline, wait_for_until};
@@ -167,6 +167,24 @@ impl Request {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
+        }
+    }
+
+    /// Registers the listener of the operation, or notifies it if the operation completed when it was started.
+    pub(crate) fn listen(&self, listener: Listener) {
+        match &self.state {
+            State::Done(_) | State::Coalesced(_) => listener.notify(),
+            State::Pending { completion, .. } => completion.listen(listener),
+            State::Collective(task) => task.listen(listener),
+        }
+    }
+
+    /// Returns whether a listener is registered and was not notified yet.
+    pub(crate) fn is_listening(&self) -> bool {
+        match &self.state {
+            State::Done(_) | State::Coalesced(_) => false,
+            State::Pending { completion, .. } => completion.is_listening(),
+            State::Collective(task) => task.is_listening(),
         }
     }
 
