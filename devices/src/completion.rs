@@ -1,5 +1,6 @@
 //! The completion of one operation, and the handles that set and observe it.
 
+mod listener;
 #[cfg(all(test, loom))]
 mod model;
 mod receive;
@@ -7,15 +8,17 @@ mod receive;
 use std::cell::RefCell;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
 use crate::fault::Fault;
+use crate::fence::LightFence;
 use crate::message::{Envelope, Target};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::thread_local;
 
+pub use listener::{Listener, ReadyList, fence_listeners};
 pub use receive::Receive;
 pub(crate) use receive::RecvCompleter;
 
@@ -33,19 +36,33 @@ pub enum Started {
 
 /// The state that the two handles share. Its cache lines contain no other data, which other cores might use.
 ///
+/// The [`Completer`] stores [`COMPLETE`], and then checks for a listener, without a locked instruction. A thread that
+/// registers a listener stores the pointer, executes the [heavy fence](fence_listeners), and then checks the state. So
+/// at least one of the two threads sees the other's write. The completer stores [`RELEASED`] after its check, because
+/// the node must not be recycled before.
+///
 /// # Invariants
-/// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The drop of the
-///    [`Completion`] then recycles the node. A completion that is dropped earlier adds the node to [`DETACHED`].
-/// 2. `outcome` is written before `is_complete` is set, and read only after `is_complete` was seen to be set.
+/// 1. The [`Completer`] stores [`COMPLETE`] and then [`RELEASED`], each once, and does not touch the node after that.
+///    The drop of the [`Completion`] then recycles the node. A completion that is dropped earlier adds the node to
+///    [`DETACHED`].
+/// 2. `outcome` is written before `state` is [`COMPLETE`], and read only after `state` was seen not to be [`PENDING`].
 /// 3. `target` is initialised as long as the [`RecvCompleter`] of the node exists. Nothing else uses it.
+/// 4. `listener` is null or comes from `Box::into_raw`. A thread that swaps a pointer out owns it.
 #[repr(align(64))]
 struct Node {
-    is_complete: AtomicBool,
+    state: AtomicU8,
+    listener: AtomicPtr<Listener>,
     outcome: UnsafeCell<MaybeUninit<Outcome>>,
     target: UnsafeCell<MaybeUninit<Target>>,
 }
 
-// SAFETY: by the invariants each field has one user at a time; `is_complete` hands over the outcome.
+const PENDING: u8 = 0;
+/// The outcome can be read.
+const COMPLETE: u8 = 1;
+/// The completer does not use the node any more.
+const RELEASED: u8 = 2;
+
+// SAFETY: by the invariants each field has one user at a time; `state` hands over the outcome.
 unsafe impl Send for Node {}
 // SAFETY: as above; after the completion the outcome is only read.
 unsafe impl Sync for Node {}
@@ -61,7 +78,27 @@ impl Node {
     #[inline]
     fn is_complete(&self) -> bool {
         // SYNC completion (acquire)
-        self.is_complete.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) != PENDING
+    }
+
+    /// Returns whether the completer has stored the outcome and does not use the node any more.
+    #[inline]
+    fn is_released(&self) -> bool {
+        // SYNC completion (acquire)
+        self.state.load(Ordering::Acquire) == RELEASED
+    }
+
+    #[inline]
+    fn has_listener(&self) -> bool {
+        // SYNC completion-listener (the fences order it)
+        !self.listener.load(Ordering::Relaxed).is_null()
+    }
+
+    #[cold]
+    fn swap_listener(&self, new: *mut Listener) -> Option<Box<Listener>> {
+        let old = NonNull::new(self.listener.swap(new, Ordering::AcqRel))?;
+        // SAFETY: invariant 4.
+        Some(unsafe { Box::from_raw(old.as_ptr()) })
     }
 
     #[inline]
@@ -74,7 +111,8 @@ impl Node {
     fn new() -> Box<Node> {
         let outcome = UnsafeCell::new(MaybeUninit::uninit());
         let target = UnsafeCell::new(MaybeUninit::uninit());
-        Box::new(Node { is_complete: AtomicBool::new(false), outcome, target })
+        let listener = AtomicPtr::new(ptr::null_mut());
+        Box::new(Node { state: AtomicU8::new(PENDING), listener, outcome, target })
     }
 
     /// # Safety
@@ -91,7 +129,11 @@ impl Node {
     unsafe fn recycle(node: NonNull<Node>) {
         // SAFETY: the node was leaked by `alloc`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
-        node.is_complete = AtomicBool::new(false);
+        // A listener that was registered when the operation was already complete.
+        if node.has_listener() {
+            drop(node.swap_listener(ptr::null_mut()));
+        }
+        node.state = AtomicU8::new(PENDING);
         let _ = NODE_CACHE.try_with(|cache| {
             let mut cache = cache.borrow_mut();
             if cache.len() < NODE_CACHE_MAX {
@@ -135,6 +177,23 @@ impl Completion {
         self.0.addr().get()
     }
 
+    /// Registers the listener of the operation, and replaces an earlier one. The thread must then call
+    /// [`fence_listeners`] and check the [outcome](Self::outcome): if the operation was already complete, the listener
+    /// might not be notified.
+    ///
+    /// Another list that is replaced is notified: see [`Listener::notify_replaced`].
+    pub fn listen(&self, listener: Listener) {
+        let entry = listener.entry();
+        if let Some(old) = self.node().swap_listener(Box::into_raw(Box::new(listener))) {
+            old.notify_replaced(entry);
+        }
+    }
+
+    /// Returns whether a listener is registered and was not notified yet.
+    pub fn is_listening(&self) -> bool {
+        self.node().has_listener()
+    }
+
     /// Returns the outcome if the operation is complete. The engine does not access its buffer afterwards.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
@@ -162,7 +221,7 @@ impl Completion {
 impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
-        if !self.node().is_complete() {
+        if !self.node().is_released() {
             return detach(Detached(self.0));
         }
         // SAFETY: invariant 1: the completer does not use the node any more; invariant 2: the outcome was written.
@@ -187,6 +246,9 @@ const RECLAIM_MIN: usize = 64;
 
 #[cold]
 fn detach(node: Detached) {
+    // SAFETY: the node lives until `reclaim` recycles it.
+    let listener = unsafe { node.0.as_ref() }.swap_listener(ptr::null_mut());
+    drop(listener);
     let mut guard = DETACHED.lock().unwrap_or_else(PoisonError::into_inner);
     let (nodes, limit) = &mut *guard;
     nodes.push(node);
@@ -202,7 +264,7 @@ fn reclaim() {
     nodes.retain(|Detached(at)| {
         // SAFETY: the node lives until it is recycled, below.
         let node = unsafe { at.as_ref() };
-        if !node.is_complete() {
+        if !node.is_released() {
             return true;
         }
         // SAFETY: invariants 1 and 2, as in the drop of a completion.
@@ -236,10 +298,17 @@ impl Completer {
     fn store(&mut self, outcome: impl FnOnce() -> Outcome) {
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { self.0.as_ref() };
-        // SAFETY: invariant 2: `is_complete` has not been stored, so the outcome is not read.
+        // SAFETY: invariant 2: the state is `PENDING`, so the outcome is not read.
         node.outcome.with_mut(|place| unsafe { place.write(MaybeUninit::new(outcome())) });
         // SYNC completion (release)
-        node.is_complete.store(true, Ordering::Release);
+        node.state.store(COMPLETE, Ordering::Release);
+        LightFence::new().fence();
+        let listener = if node.has_listener() { node.swap_listener(ptr::null_mut()) } else { None };
+        // SYNC completion (release): the last access to the node.
+        node.state.store(RELEASED, Ordering::Release);
+        if let Some(listener) = listener {
+            listener.notify();
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 
 thread_local! {
     static GUARDS: Cell<u32> = const { Cell::new(0) };
@@ -43,6 +44,21 @@ pub fn drop_deferred<T: Send + 'static>(value: T) {
     let deferred = DEFERRED.try_with(|later| later.borrow_mut().push(Box::new(value.take())));
     // If the thread is ending, `value` is dropped at the end of this function.
     PENDING.set(deferred.is_ok());
+}
+
+/// Wakes a task, at the time at which [`drop_deferred`] would drop a value: a waker runs foreign code.
+pub(crate) fn wake_deferred(waker: Waker) {
+    drop_deferred(WakeOnDrop(Some(waker)));
+}
+
+struct WakeOnDrop(Option<Waker>);
+
+impl Drop for WakeOnDrop {
+    fn drop(&mut self) {
+        let woken = catch_unwind(AssertUnwindSafe(|| self.0.take().map(Waker::wake)));
+        // The panic hook has reported the panic of a waker. The operation that it was told of is complete.
+        woken.map_or_else(drop_panic_payload, drop);
+    }
 }
 
 /// Drops the payload of a panic, which may be any value of a user. A panic of that drop is not propagated.

@@ -56,6 +56,27 @@ impl Doorbell {
         self.event.signal();
     }
 
+    /// Announces a sleep of the owner in its own event loop, which waits for [`descriptor`](Self::descriptor): rings
+    /// make it readable. Returns false if the system refuses the fence, so that a ring can be missed.
+    pub(crate) fn arm(&self) -> bool {
+        self.asleep.store(1, Ordering::Relaxed);
+        fence::heavy_fence()
+    }
+
+    /// Ends the announcement of [`arm`](Self::arm), and consumes the rings.
+    pub(crate) fn disarm(&self) {
+        self.asleep.store(0, Ordering::Relaxed);
+        self.event.clear();
+    }
+
+    /// Returns the descriptor that is readable after a ring.
+    ///
+    /// # Errors
+    /// The system has no such descriptors.
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.event.descriptor()
+    }
+
     /// Sleeps until a ring, until one of `descriptors` becomes readable, or for `limit`; a system signal can end the
     /// sleep early. After setting the flag it calls `ready` once, and returns without sleeping if the result is true.
     pub fn sleep(&self, descriptors: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {

@@ -115,7 +115,7 @@ pub mod trace;
 mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
-pub use completion::{Completion, Outcome, Receive, Started};
+pub use completion::{Completion, Listener, Outcome, ReadyList, Receive, Started, fence_listeners};
 pub use data_path::DataPath;
 pub use deferred_drop::{drop_deferred, drop_panic_payload, with_deferred_drops};
 pub use device::{
@@ -123,8 +123,9 @@ pub use device::{
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    BlockedThread, Calls, CardExchange, Channel, Coalesce, Count, Engine, LocalTraffic, Matched,
-    MatchedMessage, Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD, WaitReason,
+    AsyncWait, BlockedThread, Calls, CardExchange, Channel, Coalesce, Count, DriverFd, Engine, LocalTraffic,
+    Matched, MatchedMessage, Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD,
+    WaitReason,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};

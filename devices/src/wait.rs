@@ -65,6 +65,9 @@ const YIELD_SKIPS: u32 = 1024;
 /// Number of empty polls before a yield: at first, and after many yields that let no other thread run.
 const EMPTY_POLLS: (u32, u32) = (32, 1024);
 
+/// The time for which a progress thread yields before it sleeps. The next piece of a long message arrives sooner.
+const BACKGROUND_YIELDS: Duration = Duration::from_micros(50);
+
 impl Policy {
     /// Reads the times from the parameters. If ranks outnumber cores, a wait yields at once unless [`SPIN_US`] is set,
     /// because a polling rank would prevent the awaited rank from running.
@@ -77,6 +80,18 @@ impl Policy {
         Policy {
             spin: Duration::from_micros(spin),
             until_sleep: Duration::from_micros(config.number(&YIELD_US)),
+            skips: AtomicU32::new(0),
+            skip_yields: AtomicBool::new(false),
+            empty_polls: AtomicU32::new(0),
+            yield_after: AtomicU32::new(EMPTY_POLLS.0),
+        }
+    }
+
+    /// The policy of a progress thread: it leaves the core to the program, and sleeps after a few yields.
+    pub(crate) fn background() -> Self {
+        Policy {
+            spin: Duration::ZERO,
+            until_sleep: BACKGROUND_YIELDS,
             skips: AtomicU32::new(0),
             skip_yields: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),

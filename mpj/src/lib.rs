@@ -136,7 +136,7 @@ pub use mpj_datatypes::{
 };
 /// Devices, matching and protocols, and the types of [`boot`] and [`raw`]: the crate `mpj-devices`.
 pub use mpj_devices as devices;
-pub use mpj_devices::{DataPath, Fault, Stats};
+pub use mpj_devices::{DataPath, DriverFd, Fault, Stats};
 /// Turns a function into a test that runs as several ranks, each in a thread: `#[mpj::test(ranks = 4)]`.
 ///
 /// The function takes a `World` and returns `()` or a `Result`. Such tests run one at a time in a process.
@@ -163,8 +163,9 @@ pub use op::{Op, Pair, UserOp};
 pub use raw::ReceivedBlock;
 pub use request::{
     ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
-    PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend, Waitable, start_all,
-    test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any, wait_any_timeout, wait_some,
+    PersistentRequest, Request, RequestError, RequestFuture, RequestRef, RequestSet, Scope, ScopedRecv,
+    ScopedSend, Waitable, start_all, test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any,
+    wait_any_timeout, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

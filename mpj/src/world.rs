@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use mpj_datatypes::Equivalent;
-use mpj_devices::config::{Config, Number};
-use mpj_devices::{Engine, Exit, OpenError, RankPool, Registry, Stats};
+use mpj_devices::config::{Config, Number, PROGRESS};
+use mpj_devices::{DriverFd, Engine, Exit, OpenError, RankPool, Registry, Stats};
 
 use crate::boot::{Boot, KvsCards};
 use crate::collective::parameters;
@@ -61,6 +61,9 @@ impl World {
         let cards = Arc::new(KvsCards(Arc::clone(&boot)));
         let engine = Engine::open(site, registry, config, cards, boot.roster())?;
         boot.attach_engine(&engine);
+        if config.choice(&PROGRESS) {
+            engine.start_progress_thread().map_err(error)?;
+        }
         let comm =
             Intracomm::new(raw::Comm::world(engine, boot.hosts(), Arc::new(parameters::rules(config)))?);
         let prints_stats = config.number(&STATS) != 0;
@@ -133,6 +136,49 @@ impl World {
     /// [`ErrorClass::Type`] if the block is not aligned for the items, which is possible only above 4096 bytes.
     pub fn alloc_slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
         PoolSlice::new(self.pool(), value, len)
+    }
+
+    /// Returns a descriptor for the event loop of an executor. It is readable when this rank has work, such as a message
+    /// that has arrived; then the loop must call [`DriverFd::progress`], which completes operations and wakes the
+    /// futures that wait for them. As long as the value exists, no progress thread is started for futures.
+    ///
+    /// With tokio, one task of the runtime is enough:
+    /// ```
+    /// use mpj::World;
+    /// use tokio::io::{Interest, unix::AsyncFd};
+    ///
+    /// # #[allow(deprecated, reason = "its replacement is unsafe, because the descriptor must stay the same")]
+    /// async fn drive(world: World) -> Result<(), mpj::BoxError> {
+    ///     let driver = AsyncFd::with_interest(world.driver_fd()?, Interest::READABLE)?;
+    ///     loop {
+    ///         driver.readable().await?.clear_ready();
+    ///         driver.get_ref().progress();
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), mpj::JobError> {
+    /// mpj::threads(2, |world| {
+    ///     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    ///     runtime.block_on(async {
+    ///         let driving = tokio::spawn(drive(world.clone()));
+    ///         let other = 1 - world.rank();
+    ///         let sending = world.isend(vec![world.rank(); 100_000], other, 0)?;
+    ///         let (received, _status) = world.irecv(vec![0; 100_000], other, 0)?.await?;
+    ///         sending.await?;
+    ///         assert_eq!(received, [other; 100_000]);
+    ///         driving.abort();
+    ///         Ok::<(), mpj::BoxError>(())
+    ///     })
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// This rank has such a descriptor already, the process has no descriptors left, or the system has none of this
+    /// kind: it is available on Linux.
+    pub fn driver_fd(&self) -> Result<DriverFd> {
+        let why = |error: std::io::Error| Error::new(ErrorClass::Other, "driver_fd", error.to_string());
+        self.engine().driver().map_err(why)
     }
 
     /// Returns the devices that could not be opened, with the reasons.

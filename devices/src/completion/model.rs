@@ -1,6 +1,8 @@
 //! Models of the two handles of an operation on different threads.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Wake, Waker};
 
 use loom::thread;
 
@@ -97,5 +99,78 @@ fn two_threads_see_the_outcome() {
         assert!(reader.join().unwrap());
         other.join().unwrap();
         assert_eq!(completion.outcome(), Some(&Err(Fault::Freed)));
+    });
+}
+
+/// A waker that counts its calls.
+fn counter() -> (Arc<AtomicUsize>, Waker) {
+    #[derive(Default)]
+    struct Counter(Arc<AtomicUsize>);
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let count = Arc::new(AtomicUsize::new(0));
+    (Arc::clone(&count), Arc::new(Counter(Arc::clone(&count))).into())
+}
+
+/// Registers `listener`, and returns whether the operation is pending, so that the listener will be notified.
+fn listen(completion: &Completion, listener: Listener) -> bool {
+    completion.listen(listener);
+    assert!(fence_listeners());
+    completion.outcome().is_none()
+}
+
+#[test]
+fn listener_of_a_pending_operation_is_notified() {
+    loom::model(|| {
+        let (count, waker) = counter();
+        let (completer, completion) = pair();
+        let other = thread::spawn(move || completer.complete(Err(Fault::Freed)));
+        let is_pending = listen(&completion, Listener::Task(waker));
+        other.join().unwrap();
+        let calls = count.load(Ordering::Relaxed);
+        assert!(calls <= 1 && calls >= usize::from(is_pending), "{calls} calls, pending: {is_pending}");
+        assert_eq!(completion.outcome(), Some(&Err(Fault::Freed)));
+        drop(completion);
+        reclaim();
+        assert_eq!(Arc::strong_count(&count), 1, "the waker was dropped");
+    });
+}
+
+/// The completion is dropped while the other thread might notify the listener.
+#[test]
+fn dropped_completion_drops_its_listener() {
+    loom::model(|| {
+        let cause: Arc<str> = "a model".into();
+        let outcome = Err(Fault::Dead { rank: 1, cause: Arc::clone(&cause) });
+        let (count, waker) = counter();
+        let (completer, completion) = pair();
+        let other = thread::spawn(move || {
+            completer.complete(outcome);
+            cached_nodes()
+        });
+        completion.listen(Listener::Task(waker));
+        drop(completion);
+        let there = other.join().unwrap();
+        reclaim();
+        assert_eq!(cached_nodes() + there, 1, "one thread caches the node");
+        assert_eq!((Arc::strong_count(&count), Arc::strong_count(&cause)), (1, 1), "all values were dropped");
+    });
+}
+
+/// A task moves to another waker, as when an executor moves it to another thread: the last waker is notified.
+#[test]
+fn last_registered_waker_is_notified() {
+    loom::model(|| {
+        let ((first, one), (second, two)) = (counter(), counter());
+        let (completer, completion) = pair();
+        let other = thread::spawn(move || completer.complete(Err(Fault::Freed)));
+        let _ = listen(&completion, Listener::Task(one));
+        let is_pending = listen(&completion, Listener::Task(two));
+        other.join().unwrap();
+        let calls = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
+        assert!(!is_pending || calls.1 == 1, "{calls:?} calls, pending: {is_pending}");
     });
 }

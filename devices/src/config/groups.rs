@@ -3,7 +3,7 @@
 use super::{CONFIG_FILE, ParameterGroup};
 pub use crate::cores::CORES;
 pub use crate::data_path::DATA_PATH;
-pub use crate::engine::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
+pub use crate::engine::{EAGER_CREDIT, EAGER_CREDIT_TOTAL, PROGRESS};
 pub use crate::ibvdev::{
     IBV_DEVICE, IBV_EAGER_LIMIT, IBV_GID_INDEX, IBV_MTU, IBV_PKEY_INDEX, IBV_PORT, IBV_RDMA_READ_MIN,
     IBV_REGISTER_MIN, IBV_SEND_WINDOW, IBV_SL,
@@ -18,7 +18,15 @@ pub use crate::wait::{SPIN_US, YIELD_US};
 pub const GROUPS: &[ParameterGroup] = &[
     ParameterGroup {
         name: "general",
-        parameters: &[&DATA_PATH, &SPIN_US, &YIELD_US, &EAGER_CREDIT_TOTAL, &EAGER_CREDIT, &CONFIG_FILE],
+        parameters: &[
+            &DATA_PATH,
+            &SPIN_US,
+            &YIELD_US,
+            &PROGRESS,
+            &EAGER_CREDIT_TOTAL,
+            &EAGER_CREDIT,
+            &CONFIG_FILE,
+        ],
     },
     ParameterGroup { name: "start-up", parameters: &[&CORES] },
     ParameterGroup { name: "reports", parameters: &[&TRACE, &TRACE_MAX_EVENTS] },

@@ -30,6 +30,10 @@ impl EventFd {
         }
     }
 
+    pub(super) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     pub(super) fn clear(&self) {
         *lock(&self.count) = 0;
     }

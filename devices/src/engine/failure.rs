@@ -209,6 +209,7 @@ impl Engine {
     /// rank had died. An operation whose memory a device or a peer might access fails when that access has ended.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
+        self.stop_background();
         let fault =
             self.failure.get_or_init(|| Fault::Dead { rank: self.site.rank, cause: cause.into() }).clone();
         // `join` publishes a channel before it reads `failure`, so either this loop or `join` fails the channel.

@@ -17,6 +17,7 @@
 //!   which can unpack a whole bounce buffer. A waiting thread holds the lock from pass to pass, and releases it to poll
 //!   tasks and to drop users' values.
 
+mod background;
 mod blocked;
 mod cancel;
 pub(crate) mod channel;
@@ -24,6 +25,7 @@ mod channels;
 mod credit;
 mod delivery;
 mod device_ops;
+mod driver;
 mod exits;
 mod failure;
 mod flush;
@@ -51,10 +53,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use background::Background;
+pub use background::{AsyncWait, PROGRESS};
 pub use blocked::{BlockedThread, WORLD, WaitReason};
 pub use channel::{Calls, Channel};
 use credit::CreditPool;
 pub use credit::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
+pub use driver::DriverFd;
 use failure::{Blamed, DEVICE_GRACE};
 pub use receive::{Matched, MatchedMessage};
 pub use send::{Coalesce, Mode, Sent};
@@ -103,7 +108,9 @@ pub struct Engine {
     parking: Parking,
     waits: BlockedThreads,
     tasks: TaskList,
+    background: Background,
     pub(crate) policy: Policy,
+    background_policy: Policy,
     max_sleep: Duration,
     pub(crate) path: DataPath,
     /// Whether messages without a data path of their own use [`DataPath::Auto`] and the rank is not traced.
@@ -171,7 +178,9 @@ impl Engine {
         cards.publish(own).map_err(|why| OpenError { device: "start-up", why })?;
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
+            background: Background::default(),
             policy: Policy::new(config, site.ranks_on_host),
+            background_policy: Policy::background(),
             max_sleep: progress::max_sleep(site.ranks_on_host),
             path,
             has_fast_path: path == DataPath::Auto && trace.is_none(),
@@ -254,6 +263,7 @@ impl Engine {
         if self.closing.swap(true, Ordering::SeqCst) {
             return;
         }
+        self.stop_background();
         self.drain_tasks();
         self.closed.store(true, Ordering::SeqCst);
         for channel in self.all_channels() {
@@ -331,6 +341,7 @@ impl Engine {
 impl Drop for Engine {
     /// Drops endpoints, inlets and devices, so that nothing can access user memory, and then reclaims that memory.
     fn drop(&mut self) {
+        self.background.stop();
         for peer in self.peers.iter() {
             peer.outbox().endpoint = Box::new(NoEndpoint);
         }

@@ -3,9 +3,10 @@
 #[cfg(all(test, loom))]
 mod model;
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::driver::Kick;
 use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock};
@@ -43,6 +44,9 @@ pub(crate) struct Parking {
     epoch: Mutex<u64>,
     condvar: Condvar,
     light: LightFence,
+    /// Counted as a thread: its owner waits in an event loop for the holder of the progress lock.
+    driver: std::sync::Mutex<Option<Arc<Kick>>>,
+    has_driver: std::sync::atomic::AtomicBool,
 }
 
 struct Parked<'a>(&'a Parking);
@@ -56,7 +60,14 @@ impl Drop for Parked<'_> {
 impl Parking {
     pub(super) fn new() -> Self {
         let (count, epoch) = (AtomicUsize::new(0), Mutex::new(0));
-        Parking { count, epoch, condvar: Condvar::new(), light: LightFence::new() }
+        Parking {
+            count,
+            epoch,
+            condvar: Condvar::new(),
+            light: LightFence::new(),
+            driver: std::sync::Mutex::default(),
+            has_driver: std::sync::atomic::AtomicBool::new(false),
+        }
     }
 
     /// Waits at most `limit` for a notification, unless `ready` returns true: there is new work, or the progress lock
@@ -96,5 +107,43 @@ impl Parking {
     fn notify_slow(&self) {
         *lock(&self.epoch) += 1;
         self.condvar.notify_all();
+        self.with_driver(Kick::kick);
+    }
+
+    /// Notifies as [`notify`](Self::notify) does, except for the driver, whose owner calls this.
+    pub(super) fn notify_threads(&self) {
+        self.light.fence();
+        // SYNC parking-count (the fences order it)
+        if self.count.load(Ordering::Relaxed) > 1 {
+            *lock(&self.epoch) += 1;
+            self.condvar.notify_all();
+        }
+    }
+
+    /// Counts a driver; returns false if there is one already.
+    pub(super) fn add_driver(&self, kick: &Arc<Kick>) -> bool {
+        let mut driver = super::lock(&self.driver);
+        if driver.is_some() {
+            return false;
+        }
+        *driver = Some(Arc::clone(kick));
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.has_driver.store(true, Ordering::SeqCst);
+        true
+    }
+
+    pub(super) fn remove_driver(&self) {
+        self.has_driver.store(false, Ordering::SeqCst);
+        if super::lock(&self.driver).take().is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Calls `f` with the driver, if there is one.
+    #[inline]
+    pub(super) fn with_driver(&self, f: impl FnOnce(&Kick)) {
+        if self.has_driver.load(Ordering::Relaxed) {
+            super::lock(&self.driver).as_deref().map(f);
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::Engine;
 use super::delivery::Delivery;
 use super::flush::DeferredCompletion;
 use super::inbox::Inbox;
+use super::parking::Parking;
 use super::peer::PeerTable;
 use crate::biased::MutexGuard;
 use crate::deferred_drop;
@@ -125,6 +126,15 @@ impl Engine {
     /// Makes progress as [`progress`](Self::progress) does, but never yields: for callers that poll rarely, or that
     /// decide afterwards whether to yield.
     pub fn progress_no_yield(&self) -> usize {
+        self.progress_and_notify(Parking::notify)
+    }
+
+    /// Makes progress for the owner of the driver, which must not be kicked by its own progress.
+    pub(super) fn progress_as_driver(&self) -> usize {
+        self.progress_and_notify(Parking::notify_threads)
+    }
+
+    fn progress_and_notify(&self, notify: impl FnOnce(&Parking)) -> usize {
         let moved = self.try_lock_progress().map(|mut progress| {
             progress.tests = progress.tests.wrapping_add(1);
             if progress.tests.is_multiple_of(TESTS_PER_CLOCK_READ) {
@@ -141,7 +151,7 @@ impl Engine {
         if moved.is_some() {
             // Notify even if nothing moved: a parked thread must take over the progress lock, because this thread
             // might not take it again for a long time.
-            self.parking.notify();
+            notify(&self.parking);
         }
         deferred_drop::run_deferred_drops();
         let moved = moved.unwrap_or(0);
@@ -211,7 +221,17 @@ impl Engine {
                 }
             }
         }
+        if moved > 0 {
+            self.disarm_driver();
+        }
         moved
+    }
+
+    /// Returns the number of progress passes, or `None` if another thread holds the progress lock.
+    pub(super) fn pass_count(&self) -> Option<u32> {
+        let count = self.try_lock_progress()?.pass_count;
+        self.parking.notify();
+        Some(count)
     }
 
     /// Queries the orderly exits, which are not broadcast, at most once per [`EXIT_QUERY_INTERVAL`], and verifies the

@@ -15,6 +15,15 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
+/// Why a thread waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WaitKind {
+    /// For a call of the program, which returns at this time at the latest.
+    Call(Option<Instant>),
+    /// It is the progress thread.
+    Background,
+}
+
 impl Engine {
     /// Waits until `ready` returns a value, and makes progress for all threads of this rank.
     pub fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
@@ -33,6 +42,12 @@ impl Engine {
             return value;
         }
         self.wait_traced(state, ready, what, None)
+    }
+
+    /// Waits in the progress thread until `ready` returns a value: sleeps soon, is not reported as a blocked thread, and
+    /// does not take the progress lock from other threads.
+    pub(super) fn wait_in_background<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        self.wait_loop(&mut (), |()| ready(), |()| WaitReason::call("progress"), WaitKind::Background)
     }
 
     /// Waits as [`wait_for`](Self::wait_for) does, but returns `None` if `ready` has returned no value until `end`. It
@@ -61,23 +76,27 @@ impl Engine {
         what: impl Fn(&S) -> WaitReason,
         end: Option<Instant>,
     ) -> T {
-        let Some(trace) = self.trace() else { return self.wait_loop(state, ready, what, end) };
+        let kind = WaitKind::Call(end);
+        let Some(trace) = self.trace() else { return self.wait_loop(state, ready, what, kind) };
         let (begun, wait) = (trace.now(), what(state));
-        let value = self.wait_loop(state, ready, what, end);
+        let value = self.wait_loop(state, ready, what, kind);
         self.trace_wait(trace, begun, &wait);
         value
     }
 
-    /// No sleep lasts longer than until `end`.
     fn wait_loop<S, T>(
         &self,
         state: &mut S,
         mut ready: impl FnMut(&mut S) -> Option<T>,
         what: impl Fn(&S) -> WaitReason,
-        end: Option<Instant>,
+        kind: WaitKind,
     ) -> T {
+        let (policy, end) = match kind {
+            WaitKind::Call(end) => (&self.policy, end),
+            WaitKind::Background => (&self.background_policy, None),
+        };
         let remaining = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        let mut waiter = Waiter::new(&self.policy);
+        let mut waiter = Waiter::new(policy);
         let mut progress = None;
         let mut limit = ParkBackoff::default();
         let mut entered = None;
@@ -85,6 +104,9 @@ impl Engine {
         let mut sleep = SLEEP;
         loop {
             progress = progress.or_else(|| self.try_lock_progress());
+            if progress.is_none() && kind != WaitKind::Background && self.background.relieve() {
+                self.site.bell.wake();
+            }
             let poll_set = if waiter.is_polling() { PollSet::Cheap } else { PollSet::All };
             let moved = progress.as_mut().map_or(0, |progress| self.progress_pass(progress, poll_set));
             if moved > 0 {
@@ -112,7 +134,9 @@ impl Engine {
             if moved > 0 || waiter.idle() == IdleStep::Poll {
                 continue;
             }
-            entered.get_or_insert_with(|| self.waits.enter(what(state)));
+            if kind != WaitKind::Background {
+                entered.get_or_insert_with(|| self.waits.enter(what(state)));
+            }
             if self.tasks.any() {
                 self.poll_tasks_unlocked(progress.take(), false);
                 progress = self.try_lock_progress();
@@ -121,6 +145,7 @@ impl Engine {
             match &mut progress {
                 Some(progress) => {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
+                    self.disarm_driver();
                     self.site.bell.sleep(&armed, sleep.min(remaining()), || {
                         let mut moved = self.progress_pass(progress, PollSet::All);
                         // A peer that frees space rings only if it sees that this rank waits: post again after a fence.

@@ -14,6 +14,7 @@
 //!   process reserves the part that it uses, as in `mpj-pool`; `HAS_SHARED_MEMORY`: whether such memory exists;
 //! * `Poll`, `Interest`, `Readiness`: reports which of many sockets are readable or writable, level-triggered. Its
 //!   descriptor is readable when it has events;
+//! * `Timer`: a descriptor that is readable after a time; `clear` makes it unreadable;
 //! * `socket`: stream sockets that do not block, are not inherited and raise no signal;
 //! * `borrow_fd`: borrows a descriptor by its number; `set_nonblocking`: for descriptors that a library has opened;
 //! * `allowed`: the logical processors on which this thread may run; `run_on`: restricts the thread to some of them;

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Fault, KeepAlive, ProgressTask, WaitReason, drop_panic_payload};
+use mpj_devices::{Buf, Fault, KeepAlive, Listener, ProgressTask, WaitReason, drop_panic_payload};
 
 use super::blocking::USER_PANIC;
 use super::call_id::{CallDigest, CallId};
@@ -27,6 +27,8 @@ pub(crate) struct CollectiveTask {
     digest: CallDigest,
     phase: AtomicU8,
     state: Mutex<State>,
+    /// It is notified after `phase` has become [`COMPLETE`].
+    listener: Mutex<Option<Listener>>,
 }
 
 const IDLE: u8 = 0;
@@ -112,7 +114,8 @@ impl CollectiveTask {
             is_persistent,
         });
         let (context, phase) = (Arc::clone(context), AtomicU8::new(IDLE));
-        Ok(Arc::new(CollectiveTask { context, name, digest, phase, state }))
+        let listener = Mutex::default();
+        Ok(Arc::new(CollectiveTask { context, name, digest, phase, state, listener }))
     }
 
     /// Starts another call, with new buffers where `bufs` has them.
@@ -165,6 +168,23 @@ impl CollectiveTask {
     /// Returns whether a call was started, and its outcome was not taken.
     pub(crate) fn is_active(&self) -> bool {
         self.phase.load(Ordering::Acquire) != IDLE
+    }
+
+    fn listener(&self) -> MutexGuard<'_, Option<Listener>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers the listener of the active call, as [`Completion::listen`](mpj_devices::Completion::listen) does.
+    pub(crate) fn listen(&self, listener: Listener) {
+        let entry = listener.entry();
+        let old = self.listener().replace(listener);
+        if let Some(old) = old {
+            old.notify_replaced(entry);
+        }
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listener().is_some()
     }
 
     /// Returns the outcome if no call is active, without making progress.
@@ -226,7 +246,7 @@ impl ProgressTask for CollectiveTask {
     fn poll(&self) -> bool {
         // Other ranks and threads use the memory during the call, so a panic aborts. `advance` catches panics of user
         // functions.
-        abort_on_unwind(|| {
+        let is_complete = abort_on_unwind(|| {
             let mut state = self.state();
             let call = CallId { name: self.name, seq: state.seq, digest: self.digest };
             let Some(outcome) = state.advance(&self.context, &call) else { return false };
@@ -234,7 +254,14 @@ impl ProgressTask for CollectiveTask {
             // SYNC task-phase (release)
             self.phase.store(COMPLETE, Ordering::Release);
             true
-        })
+        });
+        if is_complete {
+            let listener = self.listener().take();
+            if let Some(listener) = listener {
+                listener.notify();
+            }
+        }
+        is_complete
     }
 }
 

@@ -68,7 +68,7 @@ pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;
 pub(crate) use wait_many::{
-    PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until, wait_for_until,
+    PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until, wait_for_until, wait_on,
 };
 pub use wait_many::{
     test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any, wait_any_timeout, wait_some,

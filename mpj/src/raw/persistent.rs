@@ -8,7 +8,7 @@
 use std::slice::from_ref;
 use std::sync::Arc;
 
-use mpj_devices::{Buf, Channel, Engine};
+use mpj_devices::{Buf, Channel, Engine, Listener};
 
 use super::collective_requests::PersistentCollective;
 use super::partitioned_recv::PartReceiver;
@@ -247,6 +247,26 @@ impl PersistentOperation {
             Kind::Message(message) => message.outcome(),
             Kind::PartSender(send) => send.outcome(),
             Kind::PartReceiver(recv) => recv.outcome(),
+        }
+    }
+
+    /// Registers a listener, as [`Request::listen`](super::Request) does. A partitioned message has many completions, and
+    /// cannot notify a listener.
+    pub(crate) fn listen(&self, listener: Listener) -> bool {
+        match &self.0 {
+            Kind::Collective(collective) => collective.task().listen(listener),
+            Kind::Message(message) => return message.listen(listener),
+            Kind::PartSender(_) | Kind::PartReceiver(_) => return false,
+        }
+        true
+    }
+
+    /// Returns whether a listener is registered and was not notified yet.
+    pub(crate) fn is_listening(&self) -> bool {
+        match &self.0 {
+            Kind::Collective(collective) => collective.task().is_listening(),
+            Kind::Message(message) => message.is_listening(),
+            Kind::PartSender(_) | Kind::PartReceiver(_) => false,
         }
     }
 

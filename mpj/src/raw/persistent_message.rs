@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpj_devices::{Buf, Channel, Coalesce, Engine, KeepAlive, Mode, Source};
+use mpj_devices::{Buf, Channel, Coalesce, Engine, KeepAlive, Listener, Mode, Source};
 
 use super::buffered::bsend_as;
 use super::comm::Comm;
@@ -190,6 +190,18 @@ impl PersistentMessage {
             State::Active(request) => request.outcome(),
             State::Complete(outcome) => Some(outcome.clone()),
         }
+    }
+
+    pub(super) fn listen(&self, listener: Listener) -> bool {
+        match &self.state {
+            State::Active(request) => return request.listen(listener),
+            State::Inactive | State::Complete(_) => listener.notify(),
+        }
+        true
+    }
+
+    pub(super) fn is_listening(&self) -> bool {
+        matches!(&self.state, State::Active(request) if request.is_listening())
     }
 
     pub(super) fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, WaitReason};
+use mpj_devices::{Channel, Completion, Engine, Listener, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
 use super::persistent::PersistentOperation;
@@ -191,6 +191,28 @@ impl Request {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
             State::Persistent(request) => request.cancel(),
+        }
+    }
+
+    /// Registers the listener of the operation, or notifies it if the operation completed when it was started. Returns
+    /// false if the operation cannot notify a listener: the caller must poll.
+    pub(crate) fn listen(&self, listener: Listener) -> bool {
+        match &self.state {
+            State::Done(_) | State::Coalesced(_) => listener.notify(),
+            State::Pending { completion, .. } => completion.listen(listener),
+            State::Collective(task) => task.listen(listener),
+            State::Persistent(request) => return request.listen(listener),
+        }
+        true
+    }
+
+    /// Returns whether a listener is registered and was not notified yet.
+    pub(crate) fn is_listening(&self) -> bool {
+        match &self.state {
+            State::Done(_) | State::Coalesced(_) => false,
+            State::Pending { completion, .. } => completion.is_listening(),
+            State::Collective(task) => task.is_listening(),
+            State::Persistent(request) => request.is_listening(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! A request whose outcome was returned becomes `None`, like `MPI_REQUEST_NULL`; a persistent one stays, and is no longer
 //! active. These functions skip entries that are `None` or not active.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -194,9 +195,18 @@ pub(crate) fn wait_for_until<O: PendingOp, T>(
     if let Some(value) = ready() {
         return Some(value);
     }
-    let engines = engines(operations);
-    if let [engine] = engines[..] {
-        let (ready, what) = (|(): &mut ()| ready(), |(): &()| describe(operations, any));
+    wait_on(&engines(operations), end, ready, || describe(operations, any))
+}
+
+/// Makes progress on each of the engines until `ready` returns a value, or until `end`.
+pub(crate) fn wait_on<E: Borrow<Arc<Engine>>, T>(
+    engines: &[E],
+    end: Option<Instant>,
+    mut ready: impl FnMut() -> Option<T>,
+    what: impl Fn() -> WaitReason,
+) -> Option<T> {
+    if let [engine] = engines {
+        let (engine, ready, what) = (engine.borrow(), |(): &mut ()| ready(), |(): &()| what());
         return match end {
             None => Some(engine.wait_for(&mut (), ready, what)),
             Some(end) => engine.wait_for_until(end, &mut (), ready, what),
@@ -205,7 +215,7 @@ pub(crate) fn wait_for_until<O: PendingOp, T>(
     // Each engine has its own doorbell, so a thread cannot sleep until any of several engines wakes it: poll them.
     let mut idle_rounds = 0;
     loop {
-        let moved: usize = engines.iter().map(|engine| engine.progress()).sum();
+        let moved: usize = engines.iter().map(|engine| engine.borrow().progress()).sum();
         if let Some(value) = ready() {
             return Some(value);
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Completion, Started, WaitReason};
+use mpj_devices::{Completion, Listener, Started, WaitReason};
 
 use super::slots::{self, Slots};
 use crate::error::Result;
@@ -165,6 +165,17 @@ impl<'c> ScopeOps<'c> {
 
     pub(super) fn info(&self, slot: &OpSlot) -> Option<OpInfo> {
         self.with(slot, |op| op.map(|op| op.info))
+    }
+
+    pub(super) fn listen(&self, slot: &OpSlot, listener: Listener) {
+        self.with(slot, |op| match op {
+            Some(op) => op.completion.listen(listener),
+            None => listener.notify(),
+        });
+    }
+
+    pub(super) fn is_listening(&self, slot: &OpSlot) -> bool {
+        self.with(slot, |op| op.is_some_and(|op| op.completion.is_listening()))
     }
 
     /// Waits until the operation has completed, and frees its slot.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::{Channel, Engine};
+use mpj_devices::{Channel, Engine, Listener, WaitReason};
 
 use super::scope::State;
 use super::scope_ops::ScopeOps;
@@ -109,6 +109,42 @@ impl<'r> RequestRef<'r> {
 
     pub(super) fn persistent(request: Option<&'r raw::PersistentOperation>) -> Self {
         RequestRef(request.map_or(RefTarget::Consumed, RefTarget::Persistent))
+    }
+
+    pub(super) fn is_complete(self) -> bool {
+        self.outcome().is_some()
+    }
+
+    /// Returns the engine of a pending operation.
+    pub(super) fn engine(self) -> Option<&'r Arc<Engine>> {
+        self.wait_target().map(|(engine, ..)| engine)
+    }
+
+    /// Describes the wait for a pending operation.
+    pub(super) fn wait_reason(self) -> Option<WaitReason> {
+        self.wait_target().filter(|_| !self.is_complete()).map(|(_, info, channel)| info.wait_reason(channel))
+    }
+
+    /// Registers the listener of the operation, as [`Completion::listen`](mpj_devices::Completion::listen) does, or
+    /// notifies it if the operation is complete. Returns false if it cannot notify a listener: the caller must poll.
+    pub(super) fn listen(self, listener: Listener) -> bool {
+        match self.0 {
+            RefTarget::Owned(request) => return request.listen(listener),
+            RefTarget::Scoped(ops, State::Pending(slot)) => ops.listen(slot, listener),
+            RefTarget::Persistent(request) => return request.listen(listener),
+            RefTarget::Scoped(..) | RefTarget::Consumed => listener.notify(),
+        }
+        true
+    }
+
+    /// Returns whether a listener is registered and was not notified yet.
+    pub(super) fn is_listening(self) -> bool {
+        match self.0 {
+            RefTarget::Owned(request) => request.is_listening(),
+            RefTarget::Scoped(ops, State::Pending(slot)) => ops.is_listening(slot),
+            RefTarget::Persistent(request) => request.is_listening(),
+            RefTarget::Scoped(..) | RefTarget::Consumed => false,
+        }
     }
 
     fn outcome(self) -> Option<Result<Status>> {

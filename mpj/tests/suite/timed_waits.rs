@@ -1,4 +1,4 @@
-//! Waits with a time limit: what they return, what stays usable, and how long they last.
+//! Waits with a time limit: their results, their duration, and the operations that stay usable.
 
 use std::time::{Duration, Instant};
 

@@ -28,6 +28,10 @@ impl EventFd {
         let _ = self.condvar.wait_timeout_while(signalled, limit, |signalled| !*signalled);
     }
 
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     pub(crate) fn clear(&self) {
         *self.signalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }

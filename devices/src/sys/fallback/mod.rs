@@ -5,12 +5,14 @@ mod event;
 mod memory;
 mod poll;
 pub(crate) mod socket;
+mod timer;
 mod wakeup;
 
 pub(crate) use errno::Errno;
 pub(crate) use event::EventFd;
 pub(crate) use memory::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
+pub(crate) use timer::Timer;
 pub(crate) use wakeup::Wakeup;
 
 use std::sync::LazyLock;

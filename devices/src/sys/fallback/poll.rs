@@ -44,6 +44,14 @@ impl Poll {
         match self.0 {}
     }
 
+    pub(crate) fn watch(&self, _other: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self.0 {}
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        match self.0 {}
+    }
+
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         match self.0 {}
     }

@@ -53,6 +53,11 @@ impl EventFd {
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 
+    /// Returns the descriptor that is readable after a signal.
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        Ok(self.0.as_fd())
+    }
+
     pub(crate) fn clear(&self) {
         // EAGAIN means that the event was not signalled.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);

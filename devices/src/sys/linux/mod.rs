@@ -3,6 +3,7 @@ mod event;
 pub(crate) mod membarrier;
 mod poll;
 pub(crate) mod socket;
+mod timer;
 mod wakeup;
 
 pub(crate) use cores::{allowed, place, run_on};
@@ -11,6 +12,7 @@ pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use rustix::io::Errno;
 pub(crate) use rustix::param::page_size;
+pub(crate) use timer::Timer;
 pub(crate) use wakeup::Wakeup;
 
 use std::os::fd::BorrowedFd;

@@ -76,6 +76,18 @@ impl Poll {
         events.len() < BATCH
     }
 
+    /// Adds a descriptor whose events are not [polled](Self::poll), but make this descriptor readable.
+    pub(crate) fn watch(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::add(&self.0, other, EventData::new_u64(0), EventFlags::IN)
+    }
+
+    /// Returns whether the descriptor is readable.
+    pub(crate) fn has_events(&self) -> bool {
+        let mut any = false;
+        self.poll(|_| any = true);
+        any
+    }
+
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

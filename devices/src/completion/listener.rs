@@ -1,0 +1,81 @@
+//! Listeners: an operation notifies its listener when it is complete.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::deferred_drop;
+use crate::fence;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+
+/// The receiver of the notification that an operation is complete.
+#[derive(Clone, Debug)]
+pub enum Listener {
+    /// Wakes a task. The waker is foreign code, so it runs after this thread has released the locks of its rank.
+    Task(Waker),
+    /// Adds the number to a list.
+    List(Arc<ReadyList>, usize),
+}
+
+impl Listener {
+    /// Notifies the listener.
+    pub fn notify(self) {
+        match self {
+            Listener::Task(waker) => deferred_drop::wake_deferred(waker),
+            Listener::List(list, number) => list.push(number),
+        }
+    }
+
+    /// Returns what distinguishes the entry of one list from others; `None` for a task.
+    pub fn entry(&self) -> Option<(*const ReadyList, usize)> {
+        match self {
+            Listener::Task(_) => None,
+            Listener::List(list, number) => Some((Arc::as_ptr(list), *number)),
+        }
+    }
+
+    /// Notifies a list that is replaced by another [entry](Self::entry), because its owner might still wait. A task is
+    /// not notified: it is a former waker of the same future.
+    pub fn notify_replaced(self, by: Option<(*const ReadyList, usize)>) {
+        if self.entry().is_some_and(|entry| Some(entry) != by) {
+            self.notify();
+        }
+    }
+}
+
+/// Makes every thread that completes an operation from now on see the listeners that this thread has registered.
+///
+/// After it, a thread that has registered a listener must check whether the operation is already complete. Returns
+/// false if the system refuses the fence; then the notification might be missing, and the thread must poll.
+#[must_use]
+pub fn fence_listeners() -> bool {
+    fence::heavy_fence()
+}
+
+/// The numbers of operations that have completed, in order of completion.
+#[derive(Debug, Default)]
+pub struct ReadyList {
+    /// The length of `numbers`.
+    len: AtomicUsize,
+    numbers: Mutex<std::collections::VecDeque<usize>>,
+}
+
+impl ReadyList {
+    /// Adds a number.
+    pub fn push(&self, number: usize) {
+        let mut numbers = lock(&self.numbers);
+        numbers.push_back(number);
+        self.len.store(numbers.len(), Ordering::Release);
+    }
+
+    /// Takes the oldest number.
+    pub fn pop(&self) -> Option<usize> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut numbers = lock(&self.numbers);
+        let number = numbers.pop_front();
+        self.len.store(numbers.len(), Ordering::Release);
+        number
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests as futures.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use mpj_devices::{AsyncWait, Listener, fence_listeners};
+
+use super::owned::Request;
+use super::persistent::ActiveRequest;
+use super::scope::{ScopedRecv, ScopedSend};
+use super::wait_many::Waitable;
+
+/// A request as a future, which any executor can poll. Its output is the outcome of [`wait`](Waitable::wait).
+///
+/// `await` converts a request into this type. The future needs no particular executor, and several futures can be
+/// combined:
+/// ```
+/// use std::future::IntoFuture;
+/// use std::pin::pin;
+/// use std::sync::Arc;
+/// use std::task::{Context, Poll, Wake};
+/// use std::thread::Thread;
+///
+/// /// The smallest executor: the thread of the task parks until the task is woken.
+/// struct Unpark(Thread);
+///
+/// impl Wake for Unpark {
+///     fn wake(self: Arc<Self>) {
+///         self.0.unpark();
+///     }
+/// }
+///
+/// fn block_on<F: IntoFuture>(future: F) -> F::Output {
+///     let waker = Arc::new(Unpark(std::thread::current())).into();
+///     let mut future = pin!(future.into_future());
+///     loop {
+///         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+///             Poll::Ready(value) => return value,
+///             Poll::Pending => std::thread::park(),
+///         }
+///     }
+/// }
+///
+/// # mpj::threads(2, |world| {
+/// let other = 1 - world.rank();
+/// block_on(async {
+///     let receiving = world.irecv([0u32; 3], other, 0)?;
+///     world.isend([world.rank() as u32; 3], other, 0)?.await?;
+///     let (received, _status) = receiving.await?;
+///     assert_eq!(received, [other as u32; 3]);
+///     Ok::<(), mpj::Error>(())
+/// })?;
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+/// # Progress
+/// Each poll makes progress once. If the operation is then pending, the task is woken by the thread that completes the
+/// operation: a thread of this rank that waits or tests, the owner of a [`DriverFd`](crate::DriverFd), or the progress
+/// thread. If the rank has neither a driver nor a progress thread (`MPJ_PROGRESS=thread`), the first future that is
+/// pending starts a progress thread, which sleeps whenever no future is pending.
+///
+/// # Errors
+/// The future returns the error of the operation, also if the rank that it needs has died. A future that is polled
+/// after it has returned the outcome returns an error of [`ErrorClass::Request`](crate::ErrorClass::Request).
+///
+/// Dropping the future has the effect of dropping the request.
+#[derive(Debug)]
+#[must_use = "a future makes progress only when it is polled"]
+pub struct RequestFuture<O> {
+    operation: O,
+    /// The waker that was registered last.
+    waker: Option<Waker>,
+    wait: Option<AsyncWait>,
+}
+
+/// The operation is not pinned: a request can be moved while it is pending.
+impl<O> Unpin for RequestFuture<O> {}
+
+impl<O: Waitable> RequestFuture<O> {
+    fn new(operation: O) -> Self {
+        RequestFuture { operation, waker: None, wait: None }
+    }
+
+    fn take_outcome(&mut self) -> Option<O::Outcome> {
+        let outcome = self.operation.test()?;
+        (self.waker, self.wait) = (None, None);
+        Some(outcome)
+    }
+
+    /// Registers the waker, unless it is registered already. Returns whether the task will be woken.
+    fn register(&mut self, waker: &Waker) -> bool {
+        let operation = self.operation.request_ref();
+        if operation.is_listening() && self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return true;
+        }
+        let is_registered = operation.listen(Listener::Task(waker.clone()));
+        self.waker = Some(waker.clone());
+        fence_listeners() && is_registered
+    }
+}
+
+impl<O: Waitable> Future for RequestFuture<O> {
+    type Output = O::Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<O::Outcome> {
+        let this = &mut *self;
+        if let Some(outcome) = this.take_outcome() {
+            return Poll::Ready(outcome);
+        }
+        let is_registered = this.register(context.waker());
+        // The operation might have completed before the waker was registered.
+        if this.operation.request_ref().is_complete()
+            && let Some(outcome) = this.take_outcome()
+        {
+            return Poll::Ready(outcome);
+        }
+        if this.wait.is_none() {
+            this.wait = this.operation.request_ref().engine().and_then(AsyncWait::begin);
+        }
+        if !is_registered || this.wait.is_none() {
+            // Nothing is sure to wake the task, so it must poll.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+macro_rules! futures {
+    ($([$($generics:tt)*] $request:ty)*) => {$(
+        /// The future can be moved to another thread if the request can.
+        impl<$($generics)*> IntoFuture for $request {
+            type Output = <$request as Waitable>::Outcome;
+            type IntoFuture = RequestFuture<$request>;
+
+            fn into_future(self) -> RequestFuture<$request> {
+                RequestFuture::new(self)
+            }
+        }
+    )*};
+}
+
+futures! {
+    [B] Request<B>
+    ['p, B] ActiveRequest<'p, B>
+    ['scope] ScopedSend<'scope>
+    ['scope, B: ?Sized] ScopedRecv<'scope, B>
+}
