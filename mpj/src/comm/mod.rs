@@ -6,9 +6,11 @@ mod collective;
 mod in_place;
 mod intra;
 mod object;
+mod object_collectives;
 mod p2p;
 mod recv_block;
 mod started;
+mod value;
 
 pub use intra::Intracomm;
 pub use p2p::Message;

@@ -24,6 +24,7 @@ mod abort_on_unwind;
 mod coll_bufs;
 mod collective;
 pub(crate) mod collective_call;
+mod collective_parts;
 mod collective_requests;
 mod comm;
 mod p2p;
