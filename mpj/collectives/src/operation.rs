@@ -73,6 +73,18 @@ operations! {
     ReduceScatterBlock = 18 "reduce_scatter_block",
     /// Sends a block to each rank, each in a buffer and of a type of its own.
     Alltoallw = 19 "alltoallw",
+    /// Gathers serialized objects: a [`Gather`](Self::Gather) of their lengths and one of their bytes.
+    GatherObject = 20 "gather_object",
+    /// Scatters serialized objects.
+    ScatterObject = 21 "scatter_object",
+    /// Gathers serialized objects at every rank.
+    AllgatherObject = 22 "allgather_object",
+    /// Sends a serialized object of each rank to each rank.
+    AlltoallObject = 23 "alltoall_object",
+    /// Gathers serialized objects at the root, which combines them.
+    ReduceObject = 24 "reduce_object",
+    /// A [`ReduceObject`](Self::ReduceObject) and a [`BcastObject`](Self::BcastObject) of the result.
+    AllreduceObject = 25 "allreduce_object",
     /// Creates an intercommunicator, by a [`Barrier`](Self::Barrier) and two [`Bcast`](Self::Bcast)s in each group.
     CreateIntercomm = 50 "create_intercomm",
     /// Merges the groups of an intercommunicator, by an [`Allgather`](Self::Allgather) of both.

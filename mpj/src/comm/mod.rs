@@ -9,6 +9,7 @@ mod inter;
 mod inter_collective;
 mod intra;
 mod object;
+mod object_collectives;
 mod p2p;
 mod partitioned;
 mod persistent;
@@ -16,6 +17,7 @@ mod recv_block;
 mod recv_vec;
 mod send_modes;
 mod started;
+mod value;
 
 pub use communicator::{Communicator, Inter, Intra};
 pub use inter::Intercomm;

@@ -25,6 +25,7 @@ mod buffered;
 mod coll_bufs;
 mod collective;
 pub(crate) mod collective_call;
+mod collective_parts;
 mod collective_requests;
 mod comm;
 mod p2p;
