@@ -214,7 +214,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
                 .filter(of_rank)
                 .any(|p| engine.cancel(self.context.channel(), &p.completion))
             {
-                let why = format!("rank {rank} called a different collective here and has completed it");
+                let rank = self.call.name_of(rank);
+                let why = format!("{rank} called a different collective here and has completed it");
                 return Err(Error::new(ErrorClass::Other, self.call.name, why));
             }
         }
@@ -309,12 +310,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
 
     #[cold]
     fn invalid_value_error(&self, bad: InvalidValueError) -> Error {
-        let rank = self.context.rank();
-        Error::new(
-            ErrorClass::Type,
-            self.call.name,
-            format!("rank {rank} contributed an invalid value: {bad}"),
-        )
+        let rank = self.call.name_of(self.context.rank());
+        Error::new(ErrorClass::Type, self.call.name, format!("{rank} contributed an invalid value: {bad}"))
     }
 }
 
@@ -374,7 +371,7 @@ mod tests {
     fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
         let [send, recv] = memory.map(Buf::slice_mut);
         let digest = CallDigest::new(Operation::Allreduce, 0);
-        let call = CallId { name: "test", seq: 1, digest };
+        let call = CallId { name: "test", seq: 1, digest, first_group: None };
         let plan = Plan { op: op.map(MaybeOwned::Borrowed), ..Plan::new(digest, steps, &send, &recv) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
         unsafe { Schedule::new(&**comm.collectives(), call, plan) }.run()
