@@ -1,6 +1,6 @@
 //! Blocking collective calls.
 
-use super::call_id::{CallDigest, CallId};
+use super::call_id::CallDigest;
 use super::context::CollContext;
 use super::plan::Plan;
 use super::schedule::Schedule;
@@ -69,7 +69,7 @@ impl BlockingCall<'_> {
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn run_untraced(&mut self, plan: Plan<'_>) -> Result<()> {
-        let call = CallId { name: self.name, seq: self.seq, digest: plan.digest };
+        let call = self.context.call_id(self.name, self.seq, plan.digest);
         // SAFETY: the caller's contract; `run` returns after the schedule has completed.
         let mut schedule = unsafe { Schedule::new(self.context, call, plan) };
         schedule.allocate()?;
@@ -85,7 +85,7 @@ impl BlockingCall<'_> {
             self.context.engine().progress_no_yield();
         }
         match self.digest {
-            Some(digest) => self.context.final_check(&CallId { name: self.name, seq: self.seq, digest }),
+            Some(digest) => self.context.final_check(&self.context.call_id(self.name, self.seq, digest)),
             None => Ok(()),
         }
     }

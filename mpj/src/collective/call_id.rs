@@ -22,9 +22,32 @@ pub(crate) struct CallId {
     /// The sequence number, which is the same on every rank.
     pub(crate) seq: u32,
     pub(crate) digest: CallDigest,
+    pub(crate) first_group: Option<u32>,
+}
+
+/// The name of a rank in errors. If the channel has two groups, the second one begins at rank `first_group`, and the
+/// name includes the group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RankName {
+    pub(crate) rank: u32,
+    pub(crate) first_group: Option<u32>,
+}
+
+impl fmt::Display for RankName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rank, self.first_group) {
+            (rank, None) => write!(f, "rank {rank}"),
+            (rank, Some(first)) if rank < first => write!(f, "rank {rank} of the first group"),
+            (rank, Some(first)) => write!(f, "rank {} of the second group", rank - first),
+        }
+    }
 }
 
 impl CallId {
+    pub(crate) fn name_of(&self, rank: u32) -> RankName {
+        RankName { rank, first_group: self.first_group }
+    }
+
     #[inline]
     pub(crate) fn tag(&self) -> MessageTag {
         MessageTag { tag: seq_tag(self.seq), immediate: self.digest.0 }
@@ -150,6 +173,15 @@ mod tests {
             assert!(digests[at + 1..].iter().all(|other| other != one), "{one:?} occurs twice");
             assert_eq!(CallDigest::from_bits(one.bits()), *one);
         }
+    }
+
+    #[test]
+    fn rank_of_two_groups_is_named_with_its_group() {
+        let names = |first_group| [0, 2, 3].map(|rank| RankName { rank, first_group }.to_string());
+        assert_eq!(names(None), ["rank 0", "rank 2", "rank 3"]);
+        let (first, second) = ("of the first group", "of the second group");
+        let expected = [format!("rank 0 {first}"), format!("rank 0 {second}"), format!("rank 1 {second}")];
+        assert_eq!(names(Some(2)), expected);
     }
 
     #[test]

@@ -41,6 +41,7 @@ fn outcome_error(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Out
         ) => (*source, *immediate),
         Err(fault) => return Error::from_fault(call.name, fault.clone()),
     };
+    let sender = call.name_of(source);
     let expected_bytes = expected.map_or(0, |expected| expected.bytes);
     let digest = CallDigest::from_bits(immediate);
     let has_expected_length = outcome.as_ref().is_ok_and(|message| message.bytes == expected_bytes);
@@ -50,17 +51,17 @@ fn outcome_error(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Out
     }
     let (class, why) = match outcome {
         Err(Fault::TypeMismatch { sent, expected, .. }) => {
-            (ErrorClass::Type, format!("rank {source} sent {sent}, expected {expected}"))
+            (ErrorClass::Type, format!("{sender} sent {sent}, expected {expected}"))
         }
         Err(Fault::InvalidValue { .. }) => {
-            (ErrorClass::Type, format!("rank {source} sent an invalid bool or char"))
+            (ErrorClass::Type, format!("{sender} sent an invalid bool or char"))
         }
         Err(Fault::Truncated { sent, .. }) => {
-            (ErrorClass::Truncate, format!("rank {source} sent {sent} bytes, expected {expected_bytes}"))
+            (ErrorClass::Truncate, format!("{sender} sent {sent} bytes, expected {expected_bytes}"))
         }
         _ => {
             let sent = outcome.as_ref().map_or(0, |message| message.bytes);
-            (ErrorClass::Count, format!("rank {source} sent {sent} bytes, expected {expected_bytes}"))
+            (ErrorClass::Count, format!("{sender} sent {sent} bytes, expected {expected_bytes}"))
         }
     };
     Error::new(class, call.name, why)

@@ -7,7 +7,7 @@ use mpj_collectives::{Rules, Step};
 use mpj_devices::biased::Mutex;
 use mpj_devices::{Calls, Channel, Engine, Fault, PeerId};
 
-use super::call_id::CallId;
+use super::call_id::{CallDigest, CallId, RankName};
 use super::notice::{Cause, Notice};
 use super::schedule::Pending;
 use super::state::CollState;
@@ -26,6 +26,8 @@ pub(crate) struct CollContext {
     rank: u32,
     size: u32,
     host_count: u32,
+    /// The number of ranks of the first group in the channel of two groups.
+    first_group: Option<u32>,
     state: CollState,
     rules: Arc<Rules>,
     /// Empty vectors, so that a call need not allocate.
@@ -40,11 +42,12 @@ impl CollContext {
         engine: Arc<Engine>,
         channel: Arc<Channel>,
         host_count: u32,
+        first_group: Option<u32>,
         rules: Arc<Rules>,
     ) -> Self {
         let (rank, size) = (channel.rank(), channel.group().size());
         let (state, scratch) = (CollState::new(engine.bias()), Mutex::new(engine.bias(), Default::default()));
-        CollContext { engine, channel, rank, size, host_count, state, rules, scratch }
+        CollContext { engine, channel, rank, size, host_count, first_group, state, rules, scratch }
     }
 
     #[inline]
@@ -70,6 +73,11 @@ impl CollContext {
     #[inline]
     pub(crate) fn host_count(&self) -> u32 {
         self.host_count
+    }
+
+    #[inline]
+    pub(crate) fn call_id(&self, name: &'static str, seq: u32, digest: CallDigest) -> CallId {
+        CallId { name, seq, digest, first_group: self.first_group }
     }
 
     #[inline]
@@ -142,7 +150,8 @@ impl CollContext {
             return false;
         }
         let seq = self.state.take_origin_seq().unwrap_or(seq);
-        let cause = Cause::from_error(&format!("rank {}", self.rank), site.rank, error);
+        let own_name = RankName { rank: self.rank, first_group: self.first_group };
+        let cause = Cause::from_error(&own_name.to_string(), site.rank, error);
         let is_first = self.state.set_broken(seq, &cause);
         if !is_first || matches!(error.as_fault(), Some(Fault::SendCancelled { .. })) {
             return false;

@@ -214,7 +214,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
                 .filter(of_rank)
                 .any(|p| engine.cancel(self.context.channel(), &p.completion))
             {
-                let why = format!("rank {rank} called a different collective here and has completed it");
+                let rank = self.call.name_of(rank);
+                let why = format!("{rank} called a different collective here and has completed it");
                 return Err(Error::new(ErrorClass::Other, self.call.name, why));
             }
         }
@@ -308,12 +309,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
 
     #[cold]
     fn invalid_value_error(&self, bad: InvalidValueError) -> Error {
-        let rank = self.context.rank();
-        Error::new(
-            ErrorClass::Type,
-            self.call.name,
-            format!("rank {rank} contributed an invalid value: {bad}"),
-        )
+        let rank = self.call.name_of(self.context.rank());
+        Error::new(ErrorClass::Type, self.call.name, format!("{rank} contributed an invalid value: {bad}"))
     }
 }
 

@@ -182,7 +182,8 @@ fn find_mismatch(
 
 /// Returns the error of a call whose sequence number another rank uses for a different call.
 pub(crate) fn mismatch_error(call: &CallId, rank: u32, digest: CallDigest) -> Error {
-    Error::new(ErrorClass::Other, call.name, format!("rank {rank} {}", digest.describe_mismatch(call.digest)))
+    let (rank, what) = (call.name_of(rank), digest.describe_mismatch(call.digest));
+    Error::new(ErrorClass::Other, call.name, format!("{rank} {what}"))
 }
 
 impl NoticeLog {
@@ -236,7 +237,8 @@ impl NoticeLog {
             return mismatch_error(call, rank, digest);
         }
         self.origin_seq = Some(seq);
-        let why = format!("rank {rank} called {digest}; this rank called another collective at that point");
+        let rank = call.name_of(rank);
+        let why = format!("{rank} called {digest}; this rank called another collective at that point");
         Error::new(ErrorClass::Other, call.name, why)
     }
 }

@@ -100,7 +100,7 @@ impl CollectiveTask {
         is_persistent: bool,
     ) -> Result<Arc<Self>> {
         let digest = plan.digest;
-        let call = CallId { name, seq, digest };
+        let call = context.call_id(name, seq, digest);
         // SAFETY: the caller's contract.
         let mut schedule = unsafe { Schedule::new(Arc::clone(context), call, plan.into_owned()) };
         schedule.allocate()?;
@@ -139,7 +139,7 @@ impl CollectiveTask {
 
     fn activate(self: &Arc<Self>, seq: u32) {
         let mut state = self.state();
-        state.schedule.restart(CallId { name: self.name, seq, digest: self.digest });
+        state.schedule.restart(self.context.call_id(self.name, seq, self.digest));
         state.seq = seq;
         state.has_checked_notices = false;
         self.phase.store(ACTIVE, Ordering::Release);
@@ -248,7 +248,7 @@ impl ProgressTask for CollectiveTask {
         // functions.
         let is_complete = abort_on_unwind(|| {
             let mut state = self.state();
-            let call = CallId { name: self.name, seq: state.seq, digest: self.digest };
+            let call = self.context.call_id(self.name, state.seq, self.digest);
             let Some(outcome) = state.advance(&self.context, &call) else { return false };
             state.end(&self.context, &call, outcome);
             // SYNC task-phase (release)

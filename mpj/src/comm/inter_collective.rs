@@ -29,8 +29,8 @@ impl IntercommRoot {
     }
 }
 
-/// Collectives: the items of each group go to the other group. Their errors number the ranks of both groups together,
-/// from 0: first those of the group whose rank 0 comes first in the world.
+/// Collectives: the items of each group go to the other group. In their errors, the first group is the one whose rank 0
+/// comes first in the world.
 impl Intercomm {
     /// Waits until every rank of both groups has called this (MPI_Barrier).
     ///

@@ -138,7 +138,9 @@ impl Comm {
         let coll = coll.map_err(error).inspect_err(|_| engine.free(&p2p))?;
         let hosts: BTreeSet<HostId> =
             (0..all.size()).filter_map(|rank| common.hosts.host_of(all.peer(rank)?.0)).collect();
-        let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, hosts.len() as u32, rules));
+        let first_group = remote.as_ref().map(|remote| remote.first_size(&group));
+        let (hosts, coll_engine) = (hosts.len() as u32, Arc::clone(&engine));
+        let collectives = Arc::new(CollContext::new(coll_engine, coll, hosts, first_group, rules));
         let (freed, name_and_counts) = (AtomicBool::new(false), NameAndCounts::new(name));
         engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);

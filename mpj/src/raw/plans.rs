@@ -27,7 +27,6 @@ fn plan<'a>(
     (bytes, agreed): (usize, u64),
     (send, recv): (Option<&'a Buf>, &'a Buf),
 ) -> Result<Plan<'a>> {
-    comm.check_intra(call)?;
     let context = comm.collectives();
     let algorithm = context
         .rules()

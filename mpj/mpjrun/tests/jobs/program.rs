@@ -9,7 +9,9 @@ use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
-use crate::{boot, collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
+use crate::{
+    boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, recv_block, trace,
+};
 
 /// Prints a line with one write.
 pub(crate) fn say(text: &str) {
@@ -167,6 +169,8 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
         "exchange" => exchange(world)?,
+        "intercomm" => intercomm::exchange(world)?,
+        "intercomm-killed" => intercomm::killed(world)?,
         "exchange-killed" => trace::killed(world)?,
         "recv-block" => recv_block::run_ring(world)?,
         "recv-block-elsewhere" => recv_block::run_elsewhere(world)?,

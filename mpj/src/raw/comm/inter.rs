@@ -44,6 +44,11 @@ impl Remote {
         if self.comes_first { (self.group.size(), 0) } else { (0, local.size()) }
     }
 
+    /// Returns the number of ranks of the first group.
+    pub(super) fn first_size(&self, local: &Group) -> u32 {
+        if self.comes_first { self.group.size() } else { local.size() }
+    }
+
     /// Returns the group of both groups, and the number of this process there, which is `rank` in the group `local`.
     pub(super) fn join_groups(&self, local: &Group, rank: u32) -> (Group, u32) {
         let (first, second) = if self.comes_first { (&self.group, local) } else { (local, &self.group) };
