@@ -70,6 +70,8 @@ pub mod guide {
 }
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
+#[allow(unsafe_code, reason = "passes the borrows of the typed interface on to `raw`")]
+mod pack;
 #[allow(unsafe_code, reason = "pointers, counts and datatypes")]
 pub mod raw;
 #[doc(hidden)]
@@ -120,7 +122,7 @@ pub mod datatypes {
 }
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
-pub use comm::{AttachedBuffer, Intracomm, Message, ReceivedBuffer};
+pub use comm::{AttachedBuffer, Intracomm, Message, ObjectRequest, ReceivedBuffer};
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
@@ -158,11 +160,12 @@ pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
+pub use pack::{Packed, pack, pack_external32, pack_size, unpack, unpack_external32};
 pub use raw::ReceivedBlock;
 pub use request::{
     ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
-    PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend, Waitable, start_all,
-    test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    PersistentRequest, Promise, PromisedRequest, Request, RequestError, RequestRef, Scope, ScopedRecv,
+    ScopedSend, Waitable, start_all, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mpj_devices::{Channel, Completion, Engine, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
+use super::generalized::Generalized;
 use super::persistent::PersistentOperation;
 use crate::collective::task::CollectiveTask;
 use crate::error::{Error, Result};
@@ -28,6 +29,7 @@ enum State {
     },
     Collective(Arc<CollectiveTask>),
     Persistent(Box<PersistentOperation>),
+    Generalized(Arc<Generalized>),
 }
 
 impl From<PersistentOperation> for Request {
@@ -48,6 +50,7 @@ enum Direction {
     Send { peer: i32, tag: i32 },
     Recv { peer: i32, tag: i32 },
     Collective,
+    Generalized,
 }
 
 impl OpInfo {
@@ -59,6 +62,10 @@ impl OpInfo {
     #[inline]
     pub(crate) fn recv(call: &'static str, peer: i32, tag: i32) -> Self {
         OpInfo { call, direction: Direction::Recv { peer, tag } }
+    }
+
+    pub(super) fn generalized(call: &'static str) -> Self {
+        OpInfo { call, direction: Direction::Generalized }
     }
 
     pub(crate) fn collective(task: &CollectiveTask) -> (&Arc<Engine>, Self, &Arc<Channel>) {
@@ -81,6 +88,7 @@ impl OpInfo {
             Direction::Send { peer, tag } => WaitReason::send(self.call, channel, peer, tag),
             Direction::Recv { peer, tag } => WaitReason::recv(self.call, channel, peer, tag),
             Direction::Collective => WaitReason::collective(self.call, channel),
+            Direction::Generalized => WaitReason::call(self.call),
         }
     }
 }
@@ -92,6 +100,10 @@ impl Request {
 
     pub(super) fn collective(task: Arc<CollectiveTask>) -> Self {
         Request { state: State::Collective(task) }
+    }
+
+    pub(super) fn generalized(shared: Arc<Generalized>) -> Self {
+        Request { state: State::Generalized(shared) }
     }
 
     #[inline]
@@ -118,6 +130,7 @@ impl Request {
             }
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
             State::Persistent(request) => request.outcome(),
+            State::Generalized(shared) => shared.outcome(),
         }
     }
 
@@ -152,10 +165,12 @@ impl Request {
             ),
             State::Collective(task) => task.wait().map(|()| Status::empty()),
             State::Persistent(mut request) => request.wait(),
+            State::Generalized(shared) => shared.wait(),
         }
     }
 
-    /// Makes progress if the operation is pending, and returns its status if it has completed.
+    /// Makes progress if the operation is pending, and returns its status if it has completed. The request stays as it
+    /// is, so a later test returns the same (MPI_Request_get_status).
     ///
     /// # Errors
     /// The error of the operation.
@@ -171,12 +186,14 @@ impl Request {
         self.outcome().transpose()
     }
 
-    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete.
+    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete, with
+    /// an error that [says so](Error::is_cancelled). For a generalized request, calls its [hook](super::CancelHook).
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
             State::Persistent(request) => request.cancel(),
+            State::Generalized(shared) => shared.cancel(),
         }
     }
 
@@ -187,6 +204,7 @@ impl Request {
             State::Pending { info, comm, .. } => Some((comm.engine(), *info, comm.p2p())),
             State::Collective(task) => Some(OpInfo::collective(task)),
             State::Persistent(request) => request.wait_target(),
+            State::Generalized(shared) => Some(shared.wait_target()),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod owned;
 mod partitioned;
 mod persistent;
+mod promise;
 mod scope;
 mod scope_ops;
 mod slots;
@@ -14,5 +15,6 @@ pub(crate) use partitioned::PartBuffer;
 pub use partitioned::{ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend};
 pub(crate) use persistent::BufsFn;
 pub use persistent::{ActiveRequest, PersistentRequest, start_all};
+pub use promise::{Promise, PromisedRequest};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use wait_many::{RequestRef, Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some};
