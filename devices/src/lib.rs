@@ -133,7 +133,7 @@ pub use hosts::{HostId, HostRanks, Hosts, HostsError};
 pub use ibvdev::IbvDriver;
 pub use liveness::{Broadcaster, Exit, ExitEvent, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Pattern, UnexpectedCounts};
-pub use message::{Envelope, KeepAlive, MessageTag, Source, Target};
+pub use message::{BlockSlot, Envelope, KeepAlive, MessageTag, Source, Target};
 pub use niodev::NioDriver;
 #[cfg(feature = "conformance")]
 #[doc(hidden)]

@@ -18,7 +18,7 @@ pub(crate) use bounce::{BounceBuffer, BounceBuffers};
 pub use envelope::{Envelope, MessageTag};
 pub use pieces::Pieces;
 pub use source::Source;
-pub use target::Target;
+pub use target::{BlockSlot, Target};
 
 /// Keeps an owned buffer alive for as long as an operation needs it.
 pub type KeepAlive = Arc<dyn Any + Send + Sync>;

@@ -163,6 +163,11 @@ impl Error {
         self.inner.call
     }
 
+    /// Returns whether the operation was cancelled by this rank (MPI_Test_cancelled).
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.as_fault(), Some(Fault::Cancelled))
+    }
+
     /// Returns the fault of the operation; `None` if the error has another reason, such as an invalid argument.
     pub fn as_fault(&self) -> Option<&Fault> {
         match &self.inner.reason {

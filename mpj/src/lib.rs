@@ -72,6 +72,8 @@ pub mod guide {
 }
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
+#[allow(unsafe_code, reason = "passes the borrows of the typed interface on to `raw`")]
+mod pack;
 #[allow(unsafe_code, reason = "pointers, counts and datatypes")]
 pub mod raw;
 #[doc(hidden)]
@@ -123,7 +125,8 @@ pub mod datatypes {
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
 pub use comm::{
-    AttachedBuffer, Communicator, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Message, ReceivedBuffer,
+    AttachedBuffer, Communicator, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Message, ObjectRequest,
+    ReceivedBuffer,
 };
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
@@ -162,12 +165,13 @@ pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, Pair, UserOp};
+pub use pack::{Packed, pack, pack_external32, pack_size, unpack, unpack_external32};
 pub use raw::ReceivedBlock;
 pub use request::{
     ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
-    PersistentRequest, Request, RequestError, RequestFuture, RequestRef, RequestSet, Scope, ScopedRecv,
-    ScopedSend, Waitable, start_all, test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any,
-    wait_any_timeout, wait_some,
+    PersistentRequest, Promise, PromisedRequest, Request, RequestError, RequestFuture, RequestRef,
+    RequestSet, Scope, ScopedRecv, ScopedSend, Waitable, start_all, test_all, test_any, test_some, wait_all,
+    wait_all_timeout, wait_any, wait_any_timeout, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;

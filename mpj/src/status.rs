@@ -38,6 +38,17 @@ impl Status {
         Status { source, tag: message.tag, bytes: message.bytes, primitive_code: message.code }
     }
 
+    /// Creates a status, for example for a [generalized request](crate::raw::generalized) (MPI_Status_set_source and
+    /// similar functions).
+    pub fn new(source: Option<usize>, tag: i32, bytes: usize) -> Self {
+        Status {
+            source: source.map_or(PROC_NULL_NUMBER, crate::address::number),
+            tag,
+            bytes,
+            primitive_code: 0,
+        }
+    }
+
     /// Returns the status of a receive from `PROC_NULL`, or of an operation without a message.
     pub(crate) fn empty() -> Self {
         Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, primitive_code: 0 }

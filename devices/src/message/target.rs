@@ -1,9 +1,10 @@
 //! Memory to receive into.
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use mpj_datatypes::{InvalidValueError, Primitive};
-use mpj_pool::{RawBuffer, Region};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer, Region};
 
 use super::{BounceBuffer, Envelope, KeepAlive};
 use crate::buf::{Buf, BufError};
@@ -41,6 +42,17 @@ unsafe impl Send for Target {}
 // SAFETY: every method that writes takes `&mut self`; the others only read the description.
 unsafe impl Sync for Target {}
 
+/// The place for the block of a message of unknown length: see [`Target::of_any_length`].
+#[derive(Debug, Default)]
+pub struct BlockSlot(OnceLock<DefaultBlock>);
+
+impl BlockSlot {
+    /// Returns the block, if a message that is not empty was received into it.
+    pub fn into_block(self) -> Option<DefaultBlock> {
+        self.0.into_inner()
+    }
+}
+
 impl Target {
     /// Creates a target from memory to receive into.
     ///
@@ -56,6 +68,28 @@ impl Target {
             return Err(BufError::Chain);
         }
         Ok(Target::of(buf, bytes, None, keep))
+    }
+
+    /// Creates a target for a message of any length. The message is received into a block of the global pool, which is in
+    /// `slot` afterwards; an empty message needs none.
+    pub fn of_any_length(slot: Arc<BlockSlot>) -> Self {
+        // Invariants 1, 3 and 4: the items exist only after `alloc_block`.
+        Target::of(Buf::new(std::ptr::null_mut(), 0, Primitive::Packed), 0, None, Some(slot))
+    }
+
+    /// Allocates the block for a message if this is a target for any length.
+    #[cold]
+    fn alloc_block(&mut self, message: &Envelope) -> Result<(), Fault> {
+        let &Envelope { source, tag, immediate, bytes, .. } = message;
+        let slot = self.keep.as_ref().and_then(|keep| keep.downcast_ref::<BlockSlot>());
+        let Some(BlockSlot(slot)) = slot.filter(|slot| slot.0.get().is_none()) else {
+            return Err(Fault::Truncated { source, tag, immediate, sent: bytes, room: self.bytes });
+        };
+        let block = mpj_pool::global().alloc(bytes).map_err(|_| Fault::NoMemory { bytes })?;
+        // Invariants 1 and 4: `keep` owns the block, which nobody accesses before this target is dropped.
+        (self.buf, self.bytes) = (Buf::in_block(&block, 0, bytes, Primitive::Packed), bytes);
+        let _ = slot.set(block);
+        Ok(())
     }
 
     /// The caller guarantees the invariants.
@@ -157,10 +191,9 @@ impl Target {
     }
 
     #[cold]
-    fn check_slow(&self, message: &Envelope) -> Result<(), Fault> {
+    fn check_slow(&mut self, message: &Envelope) -> Result<(), Fault> {
         if message.bytes > self.bytes {
-            let &Envelope { source, tag, immediate, bytes: sent, .. } = message;
-            return Err(Fault::Truncated { source, tag, immediate, sent, room: self.bytes });
+            self.alloc_block(message)?;
         }
         if message.fits(self.buf.datatype(), self.buf.count()) {
             return Ok(());

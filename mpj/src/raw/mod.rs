@@ -28,7 +28,9 @@ pub(crate) mod collective_call;
 mod collective_parts;
 mod collective_requests;
 mod comm;
+mod generalized;
 mod p2p;
+mod pack;
 mod packed_copy;
 mod part_channel;
 mod partitioned_recv;
@@ -51,12 +53,15 @@ pub use collective::*;
 pub use collective_call::Collective;
 pub use collective_requests::{collective_init, start};
 pub use comm::{Comm, UNDEFINED};
+pub use generalized::{CancelHook, Completer, generalized};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
     RegionRef,
 };
 pub use mpj_pool::RegionKey;
+pub(crate) use p2p::isend_as;
 pub use p2p::*;
+pub use pack::{pack, pack_external32, pack_size, unpack, unpack_external32};
 pub use partitioned_recv::precv_init;
 pub use partitioned_send::psend_init;
 pub(crate) use persistent::still_active;
@@ -64,7 +69,7 @@ pub use persistent::{PersistentOperation, start_all};
 pub use persistent_message::{bsend_init, recv_init, rsend_init, send_init};
 pub use probe::*;
 pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
-pub(crate) use recv_block::{alloc_for, mrecv_in, recv_block_as};
+pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_in, recv_block_as};
 pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;

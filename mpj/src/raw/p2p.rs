@@ -258,7 +258,7 @@ pub unsafe fn irsend(comm: &Comm, buf: Buf, dest: i32, tag: i32, keep: Option<Ke
 ///
 /// # Safety
 /// The contract of a send buffer.
-unsafe fn isend_as(
+pub(crate) unsafe fn isend_as(
     comm: &Comm,
     call: &'static str,
     buf: Buf,

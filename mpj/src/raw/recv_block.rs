@@ -3,15 +3,19 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use mpj_datatypes::{Primitive, Signature};
-use mpj_devices::{ANY_TAG, Buf, DataPath, Envelope, Matched, MatchedMessage, ViewedMessage};
+use mpj_devices::{
+    ANY_TAG, BlockSlot, Buf, DataPath, Envelope, Matched, MatchedMessage, Receive, Target, ViewedMessage,
+};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer, ReadBlock, Region, RegionKey};
 
 use super::PROC_NULL;
 use super::comm::Comm;
 use super::p2p::pattern;
 use super::probe::{mdiscard, mrecv};
+use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 
@@ -140,6 +144,21 @@ fn fetch(
     };
     let (block, _) = mrecv_in(comm, call, message, mpj_pool::global(), usize::MAX)?;
     Ok(ReceivedBlock { envelope, location: Location::Local(block) })
+}
+
+/// Starts a receive of a message of any length into a block, which is in the returned slot afterwards.
+pub(crate) fn irecv_any_length(
+    comm: &Comm,
+    call: &'static str,
+    source: i32,
+    tag: i32,
+) -> Result<(Request, Arc<BlockSlot>)> {
+    let pattern = pattern(comm, call, source, tag)?;
+    let slot = Arc::<BlockSlot>::default();
+    let target = Target::of_any_length(Arc::clone(&slot)).with_path(comm.path());
+    let completion = comm.engine().post(comm.p2p(), pattern, Receive::new(target));
+    let completion = completion.map_err(|fault| Error::from_fault(call, *fault))?;
+    Ok((Request::pending(OpInfo::recv(call, source, tag), comm, completion), slot))
 }
 
 /// Receives an extracted message of at most `limit` bytes into a new block of `pool`, from the first byte on.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mpj_devices::{Channel, Completion, Engine, Listener, Outcome, Sent, WaitReason};
 
 use super::comm::Comm;
+use super::generalized::Generalized;
 use super::persistent::PersistentOperation;
 use super::wait_many::{deadline, wait_for_until};
 use crate::collective::task::CollectiveTask;
@@ -30,6 +31,7 @@ enum State {
     },
     Collective(Arc<CollectiveTask>),
     Persistent(Box<PersistentOperation>),
+    Generalized(Arc<Generalized>),
 }
 
 impl From<PersistentOperation> for Request {
@@ -50,6 +52,7 @@ enum Direction {
     Send { peer: i32, tag: i32 },
     Recv { peer: i32, tag: i32 },
     Collective,
+    Generalized,
 }
 
 impl OpInfo {
@@ -61,6 +64,10 @@ impl OpInfo {
     #[inline]
     pub(crate) fn recv(call: &'static str, peer: i32, tag: i32) -> Self {
         OpInfo { call, direction: Direction::Recv { peer, tag } }
+    }
+
+    pub(super) fn generalized(call: &'static str) -> Self {
+        OpInfo { call, direction: Direction::Generalized }
     }
 
     pub(crate) fn collective(task: &CollectiveTask) -> (&Arc<Engine>, Self, &Arc<Channel>) {
@@ -83,6 +90,7 @@ impl OpInfo {
             Direction::Send { peer, tag } => WaitReason::send(self.call, channel, peer, tag),
             Direction::Recv { peer, tag } => WaitReason::recv(self.call, channel, peer, tag),
             Direction::Collective => WaitReason::collective(self.call, channel),
+            Direction::Generalized => WaitReason::call(self.call),
         }
     }
 }
@@ -94,6 +102,10 @@ impl Request {
 
     pub(super) fn collective(task: Arc<CollectiveTask>) -> Self {
         Request { state: State::Collective(task) }
+    }
+
+    pub(super) fn generalized(shared: Arc<Generalized>) -> Self {
+        Request { state: State::Generalized(shared) }
     }
 
     #[inline]
@@ -120,6 +132,7 @@ impl Request {
             }
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
             State::Persistent(request) => request.outcome(),
+            State::Generalized(shared) => shared.outcome(),
         }
     }
 
@@ -154,10 +167,12 @@ impl Request {
             ),
             State::Collective(task) => task.wait().map(|()| Status::empty()),
             State::Persistent(mut request) => request.wait(),
+            State::Generalized(shared) => shared.wait(),
         }
     }
 
-    /// Makes progress if the operation is pending, and returns its status if it has completed.
+    /// Makes progress if the operation is pending, and returns its status if it has completed. The request stays as it
+    /// is, so a later test returns the same (MPI_Request_get_status).
     ///
     /// # Errors
     /// The error of the operation.
@@ -185,12 +200,14 @@ impl Request {
         }
     }
 
-    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete.
+    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete, with
+    /// an error that [says so](Error::is_cancelled). For a generalized request, calls its [hook](super::CancelHook).
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
             State::Persistent(request) => request.cancel(),
+            State::Generalized(shared) => shared.cancel(),
         }
     }
 
@@ -202,6 +219,7 @@ impl Request {
             State::Pending { completion, .. } => completion.listen(listener),
             State::Collective(task) => task.listen(listener),
             State::Persistent(request) => return request.listen(listener),
+            State::Generalized(request) => request.listen(listener),
         }
         true
     }
@@ -213,6 +231,7 @@ impl Request {
             State::Pending { completion, .. } => completion.is_listening(),
             State::Collective(task) => task.is_listening(),
             State::Persistent(request) => request.is_listening(),
+            State::Generalized(request) => request.is_listening(),
         }
     }
 
@@ -223,6 +242,7 @@ impl Request {
             State::Pending { info, comm, .. } => Some((comm.engine(), *info, comm.p2p())),
             State::Collective(task) => Some(OpInfo::collective(task)),
             State::Persistent(request) => request.wait_target(),
+            State::Generalized(shared) => Some(shared.wait_target()),
         }
     }
 }

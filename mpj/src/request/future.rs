@@ -4,12 +4,17 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use mpj_datatypes::Receivable;
 use mpj_devices::{AsyncWait, Listener, fence_listeners};
+use serde::de::DeserializeOwned;
 
 use super::owned::Request;
+use super::partitioned::ArrivingRequest;
 use super::persistent::ActiveRequest;
+use super::promise::PromisedRequest;
 use super::scope::{ScopedRecv, ScopedSend};
 use super::wait_many::Waitable;
+use crate::comm::ObjectRequest;
 
 /// A request as a future, which any executor can poll. Its output is the outcome of [`wait`](Waitable::wait).
 ///
@@ -144,4 +149,7 @@ futures! {
     ['p, B] ActiveRequest<'p, B>
     ['scope] ScopedSend<'scope>
     ['scope, B: ?Sized] ScopedRecv<'scope, B>
+    ['p, T: Receivable] ArrivingRequest<'p, T>
+    [T: DeserializeOwned] ObjectRequest<T>
+    [T] PromisedRequest<T>
 }

@@ -4,6 +4,7 @@ mod future;
 mod owned;
 mod partitioned;
 mod persistent;
+mod promise;
 mod scope;
 mod scope_ops;
 mod set;
@@ -17,6 +18,7 @@ pub(crate) use partitioned::PartBuffer;
 pub use partitioned::{ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend};
 pub use persistent::{ActiveRequest, PersistentRequest, start_all};
 pub(crate) use persistent::{BufsFn, CallBufs};
+pub use promise::{Promise, PromisedRequest};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use set::RequestSet;
 pub use wait_many::{

@@ -134,6 +134,7 @@ fn ordinary_receives_do_not_match_parts() {
         for _ in 0..100 {
             assert_eq!(world.iprobe(ANY_SOURCE, ANY_TAG)?, None);
         }
+        world.barrier()?;
         let sending = world.isend([77usize], other, 0)?;
         assert_eq!(world.recv_vec::<usize>(ANY_SOURCE, ANY_TAG)?.0, [77]);
         sending.wait()?;

@@ -11,13 +11,14 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) type Program = fn(&World) -> Result<(), Failure>;
 
-pub(crate) const PROGRAMS: [(&str, Program); 6] = [
+pub(crate) const PROGRAMS: [(&str, Program); 7] = [
     ("ring", ring),
     ("collectives", collectives),
     ("pieces", pieces),
     ("limits", limits),
     ("no-buffers", no_buffers),
     ("freed", freed),
+    ("requests", requests),
 ];
 
 /// The content of a message: the number of elements in the static part, and the length of the slice between two objects
@@ -321,5 +322,44 @@ fn freed(world: &World) -> Result<(), Failure> {
         // A rank that has left the job does not send NACKs, so no rank leaves before this barrier.
         world.barrier()?;
     }
+    Ok(())
+}
+
+/// A ring of persistent, partitioned and buffered messages and of objects, with other data in each round.
+fn requests(world: &World) -> Result<(), Failure> {
+    const PARTS: usize = 4;
+    let (me, size) = (world.rank(), world.size());
+    let (right, left) = ((me + 1) % size, (me + size - 1) % size);
+    let buffer = world.attach(usize::MAX)?;
+    for len in [4usize, 6000, 400_000] {
+        let data = |rank: usize, round: usize| vec![number(rank, round); len];
+        let mut send = world.send_init(data(me, 0), right, 0)?;
+        let mut recv = world.recv_init(data(me, 0), left, 0)?;
+        let mut parts = world.psend_init(data(me, 0), PARTS, right, 0)?;
+        let mut whole = world.precv_init(data(me, 0), 2, left, 0)?;
+        for round in 0..3 {
+            let (receiving, arriving) = (recv.start()?, whole.start()?);
+            let object = world.irecv_object::<(usize, Vec<u32>)>(left, 1)?;
+            send.buffers_mut().fill(number(me, round));
+            let (sending, filling) = (send.start()?, parts.start()?);
+            for part in (0..PARTS).rev() {
+                let mut part = filling.part(part)?;
+                part.fill(number(me, round + 1));
+                part.ready()?;
+            }
+            let sending_object = world.isend_object(&(me, data(me, round + 2)), right, 1)?;
+            world.bsend(&data(me, round + 3), right, 2)?;
+            assert_eq!(world.recv_vec::<u32>(left, 2)?.0, data(left, round + 3));
+            assert_eq!(object.wait()?.0, (left, data(left, round + 2)));
+            while arriving.part(1)?.is_none() {}
+            assert_eq!(arriving.wait()?, data(left, round + 1));
+            assert_eq!(*receiving.wait()?, data(left, round));
+            sending.wait()?;
+            filling.wait()?;
+            sending_object.wait()?;
+        }
+    }
+    buffer.detach()?;
+    world.barrier()?;
     Ok(())
 }
