@@ -65,11 +65,13 @@ mod collective;
 mod comm;
 pub mod config;
 mod error;
+mod group;
 #[doc = include_str!("guide.md")]
 pub mod guide {
     #[cfg(doc)]
     use crate::*;
 }
+mod info;
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
 #[allow(unsafe_code, reason = "passes the borrows of the typed interface on to `raw`")]
@@ -81,6 +83,7 @@ pub mod report;
 #[allow(unsafe_code, reason = "operations that own or borrow their buffer: request/README.md")]
 mod request;
 mod run;
+mod session;
 mod status;
 #[doc(hidden)]
 pub mod testing;
@@ -125,11 +128,13 @@ pub mod datatypes {
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
 pub use comm::{
-    AttachedBuffer, Communicator, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Message, ObjectRequest,
-    ReceivedBuffer,
+    AttachedBuffer, Communicator, DupRequest, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Key,
+    Message, ObjectRequest, ReceivedBuffer,
 };
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
+pub use group::Group;
+pub use info::Info;
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
 pub use mpj_buffer as buffer;
 #[cfg(feature = "bytemuck")]
@@ -166,7 +171,7 @@ pub use mpj_macros::test;
 pub use mpj_pool as pool;
 pub use op::{Op, Pair, UserOp};
 pub use pack::{Packed, pack, pack_external32, pack_size, unpack, unpack_external32};
-pub use raw::ReceivedBlock;
+pub use raw::{Comparison, ReceivedBlock, SplitType};
 pub use request::{
     ActiveRequest, ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend,
     PersistentRequest, Promise, PromisedRequest, Request, RequestError, RequestFuture, RequestRef,
@@ -174,6 +179,7 @@ pub use request::{
     wait_all_timeout, wait_any, wait_any_timeout, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
+pub use session::Session;
 pub use status::Status;
 pub use types::{PoolSlice, RecvBuf, SendBuf};
 pub use view::{Slices, SplitViews, SplitViewsError, View, ViewError, ViewId, ViewMut, ViewSpec};

@@ -49,7 +49,7 @@ const HEADER_BYTES: usize = 12;
 const FAILED: u32 = 0x100;
 const COMPLETED: u32 = 0x200;
 
-const CLASSES: [ErrorClass; 15] = [
+const CLASSES: [ErrorClass; 18] = [
     ErrorClass::Buffer,
     ErrorClass::Count,
     ErrorClass::Type,
@@ -58,11 +58,14 @@ const CLASSES: [ErrorClass; 15] = [
     ErrorClass::Rank,
     ErrorClass::Request,
     ErrorClass::Root,
+    ErrorClass::Group,
     ErrorClass::Op,
     ErrorClass::Arg,
     ErrorClass::Truncate,
     ErrorClass::Other,
     ErrorClass::Intern,
+    ErrorClass::InfoKey,
+    ErrorClass::InfoValue,
     ErrorClass::NoMem,
     ErrorClass::ProcAborted,
 ];

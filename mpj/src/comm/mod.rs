@@ -1,9 +1,11 @@
 //! The typed communicators, [`Intracomm`] and [`Intercomm`].
 
+mod attributes;
 mod buffer_collectives;
 mod buffer_p2p;
 mod collective;
 mod communicator;
+mod create;
 mod in_place;
 mod inter;
 mod inter_collective;
@@ -20,7 +22,9 @@ mod send_modes;
 mod started;
 mod value;
 
+pub use attributes::Key;
 pub use communicator::{Communicator, Inter, Intra};
+pub use create::DupRequest;
 pub use inter::Intercomm;
 pub use inter_collective::IntercommRoot;
 pub use intra::Intracomm;

@@ -29,6 +29,7 @@ mod collective_parts;
 mod collective_requests;
 mod comm;
 mod generalized;
+mod group;
 mod p2p;
 mod pack;
 mod packed_copy;
@@ -52,8 +53,12 @@ pub use coll_bufs::BlockLayout;
 pub use collective::*;
 pub use collective_call::Collective;
 pub use collective_requests::{collective_init, start};
-pub use comm::{Comm, UNDEFINED};
+pub use comm::{Attribute, AttributeKey, Comm, ErrorHandler, PendingDup, SplitType, UNDEFINED};
 pub use generalized::{CancelHook, Completer, generalized};
+pub use group::{
+    Comparison, RankRange, group_compare, group_difference, group_exclude, group_exclude_ranges,
+    group_include, group_include_ranges, group_intersection, group_translate, group_union,
+};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
     RegionRef,

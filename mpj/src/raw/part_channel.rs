@@ -50,7 +50,7 @@ impl PartChannelSlot {
         let channel = engine.join(context, comm.group().clone(), comm.rank());
         let channel = channel.map_err(|fault| Error::from_fault(call, fault))?;
         if let Some(name) = comm.p2p().name() {
-            engine.describe(&channel, Arc::clone(name), None);
+            engine.describe(&channel, name, None);
         }
         let channel = Arc::new(PartChannel { engine, channel, used_tags: AtomicU32::new(0) });
         *slot = Some(Arc::clone(&channel));

@@ -1,11 +1,13 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
 mod alltoallw;
+mod attributes;
 mod boot;
 mod buffers;
 mod collective_mismatch;
 mod collectives;
 mod common;
+mod communicator_creation;
 mod communicators;
 mod diagnostics;
 mod exscan;
@@ -13,6 +15,7 @@ mod failures;
 mod features;
 mod futures;
 mod generalized;
+mod groups;
 mod hangs;
 mod in_place;
 mod intercomm;

@@ -16,7 +16,7 @@ use mpj_collectives::inter::Groups;
 use mpj_datatypes::Primitive;
 use mpj_devices::{Buf, Group, KeepAlive, Mode, PeerId};
 
-use super::Comm;
+use super::{Comm, Definition};
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::collective::notice::Cause;
@@ -228,12 +228,9 @@ impl Comm {
             other.check(self.group(), self.engine().site().size)?;
             let Offer { id, world_ranks } = other;
             let remote = Remote::new(self.group(), world_ranks.into_iter().collect());
-            let name = intercomm_name(self.group(), &remote);
-            let (engine, common) = (Arc::clone(self.engine()), Arc::clone(&self.inner.common));
-            let rules = Arc::clone(self.collectives().rules());
-            let ranks = (self.group().clone(), self.rank(), Some(remote));
-            Comm::create_with(engine, id, name, ranks, common, rules)
-                .map(|comm| Comm { path: self.path, ..comm })
+            let (group, rank) = (self.group().clone(), self.rank());
+            let (name, rules) = (intercomm_name(&group, &remote), Arc::clone(self.collectives().rules()));
+            self.child(Definition { id, name, group, rank, remote: Some(remote), rules })
         })
     }
 
@@ -291,7 +288,7 @@ impl Comm {
             return Err(kind_error(CALL, "defined only on an intercommunicator"));
         };
         self.collective_of_any(CALL, |blocking| {
-            let name = self.inner.name_and_counts.child(CALL, &self.inner.name_and_counts.merges);
+            let name = self.inner.names.numbered_child(CALL);
             self.check_channel_limit(CALL)?;
             let mine = [u64::from(high), self.new_context_id()];
             let all = blocking.allgather_words(CallDigest::new(Operation::Merge, 0), &mine)?;
@@ -306,10 +303,8 @@ impl Comm {
                 false => (self.group(), &remote.group, own[1]),
             };
             let rank = self.rank() + if remote_is_first { remote.group.size() } else { 0 };
-            let (engine, common) = (Arc::clone(self.engine()), Arc::clone(&self.inner.common));
-            let rules = Arc::clone(self.collectives().rules());
-            Comm::create(engine, id, name, concat(first, second), rank, common, rules)
-                .map(|comm| Comm { path: self.path, ..comm })
+            let (group, rules) = (concat(first, second), Arc::clone(self.collectives().rules()));
+            self.child(Definition { id, name, group, rank, remote: None, rules })
         })
     }
 }
