@@ -33,6 +33,16 @@ pub(crate) struct Control {
     closed: bool,
 }
 
+/// The rest of the queue after [`Control::flush`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unsent {
+    Nothing,
+    /// Frames that can be sent when the socket is writable.
+    Frames,
+    /// A descriptor, because too many sent ones have not been received yet. No event reports that this has changed.
+    Descriptor,
+}
+
 /// One or more encoded messages, and a descriptor that is sent with the first byte.
 #[derive(Debug)]
 struct QueueEntry {
@@ -136,8 +146,8 @@ impl Control {
         }
     }
 
-    /// Sends queued frames until the socket would block; returns whether frames remain.
-    pub(crate) fn flush(&mut self) -> bool {
+    /// Sends queued frames until the socket would block.
+    pub(crate) fn flush(&mut self) -> Unsent {
         while let Some(next) = self.send_queue.front_mut() {
             match transmit(&self.socket, next) {
                 Ok(sent) => {
@@ -145,12 +155,12 @@ impl Control {
                     self.backlog -= sent;
                 }
                 Err(Errno::INTR) => continue,
-                // The socket buffer is full, or too many sent descriptors have not been received yet.
-                Err(Errno::AGAIN | Errno::TOOMANYREFS) => return true,
+                Err(Errno::AGAIN) => return Unsent::Frames,
+                Err(Errno::TOOMANYREFS) => return Unsent::Descriptor,
                 Err(_) => {
                     self.send_queue.clear();
                     self.backlog = 0;
-                    return false;
+                    return Unsent::Nothing;
                 }
             }
             next.fd = None;
@@ -158,7 +168,7 @@ impl Control {
                 self.send_queue.pop_front();
             }
         }
-        false
+        Unsent::Nothing
     }
 }
 
@@ -182,6 +192,8 @@ impl AsFd for Control {
 #[cfg(test)]
 mod tests {
     use mpj::boot::wire::MAX_MESSAGE;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, CapabilitySets};
 
     use super::*;
 
@@ -190,8 +202,30 @@ mod tests {
         let (socket, mut process) = UnixStream::pair().unwrap();
         let mut control = Control::new(socket).unwrap();
         control.send(&ToProcess::Value { id: 0, value: Ok(vec![0; MAX_MESSAGE]) }, None);
-        assert!(control.is_closed() && !control.flush());
+        assert!(control.is_closed() && control.flush() == Unsent::Nothing);
         process.set_nonblocking(true).unwrap();
         assert_eq!(process.read(&mut [0; 8]).unwrap(), 0, "the end of the stream");
+    }
+
+    /// The limit applies to threads without the capabilities of root.
+    #[test]
+    fn descriptor_beyond_the_limit_is_sent_later() {
+        let none = CapabilitySet::empty();
+        let test = move || {
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let limit = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
+            let (socket, _process) = UnixStream::pair().unwrap();
+            let mut control = Control::new(socket).unwrap();
+            let fd: Rc<OwnedFd> = Rc::new(std::fs::File::open("/dev/null").unwrap().into());
+            for id in 0..100 {
+                control.send(&ToProcess::Value { id, value: Ok(Vec::new()) }, Some(Rc::clone(&fd)));
+            }
+            let limited = control.flush();
+            setrlimit(Resource::Nofile, limit).unwrap();
+            (limited, control.flush())
+        };
+        assert_eq!(std::thread::spawn(test).join().unwrap(), (Unsent::Descriptor, Unsent::Nothing));
     }
 }

@@ -13,7 +13,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 
-use crate::control::Control;
+use crate::control::{Control, Unsent};
 use crate::exits::OrderlyExits;
 use crate::failures::FailureReports;
 use crate::hang_report::{HangReport, Reason};
@@ -39,6 +39,9 @@ const INTERRUPT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 /// If the same signal, SIGINT or SIGTERM, comes again within this time, it is a duplicate.
 const SIGNAL_DEDUP: Duration = Duration::from_millis(100);
+
+/// The pause before `mpjrun` sends a descriptor again that exceeded the system's limit.
+const DESCRIPTOR_RETRY: Duration = Duration::from_millis(10);
 
 /// The time limit for forwarding the remaining output after a second SIGINT or SIGTERM.
 const OUTPUT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
@@ -89,6 +92,8 @@ pub(crate) struct Job<'a> {
     last_interrupt: Option<(Signal, Instant)>,
     interrupt_notice_at: Option<Instant>,
     timeout: Option<Instant>,
+    /// When to send descriptors again that exceeded the system's limit.
+    descriptor_retry: Option<Instant>,
     /// The ranks that have failed, except those that `mpjrun` terminated.
     pub(crate) failed: BTreeSet<u32>,
     /// The statistics of the ranks that have left.
@@ -130,6 +135,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
         last_interrupt: None,
         interrupt_notice_at: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+        descriptor_retry: None,
         failed: BTreeSet::new(),
         stats: BTreeMap::new(),
         hang_report: None,
@@ -238,7 +244,8 @@ impl Job<'_> {
         let hang_report = self.hang_report.as_ref().map(|report| report.until);
         let closed =
             self.processes.iter().filter_map(|member| member.closed.as_ref()).map(|(until, _)| *until).min();
-        [phase, self.timeout, hang_report, closed, self.interrupt_notice_at, self.orderly_exits.due()]
+        let retry = self.descriptor_retry;
+        [phase, self.timeout, retry, hang_report, closed, self.interrupt_notice_at, self.orderly_exits.due()]
             .into_iter()
             .flatten()
             .min()
@@ -350,8 +357,13 @@ impl Job<'_> {
     }
 
     fn flush(&mut self) {
+        self.descriptor_retry = None;
         for (index, member) in self.processes.iter_mut().enumerate().filter(|(_, m)| m.status.is_none()) {
-            let blocked = member.control.flush();
+            let unsent = member.control.flush();
+            if unsent == Unsent::Descriptor {
+                self.descriptor_retry = Some(Instant::now() + DESCRIPTOR_RETRY);
+            }
+            let blocked = unsent == Unsent::Frames;
             if blocked != member.waits_for_writable {
                 member.waits_for_writable = blocked;
                 let flags = if blocked {
