@@ -1,5 +1,5 @@
-//! Command lines in the style of other launchers. `mpjrun` accepts its own long options, except `--help` and
-//! `--version`, with a single dash. It rejects options of other launchers with a message that says what to use instead.
+//! Command lines in the style of other launchers. `mpjrun` accepts its own long options with a single dash. It rejects
+//! options of other launchers with a message that says what to use instead.
 
 use std::ffi::OsString;
 
@@ -52,15 +52,17 @@ const FOREIGN: &[ForeignOption] = &[
     ForeignOption { names: &["allow-run-as-root"], instead: "not needed" },
 ];
 
-/// Gives long options that begin with one dash (`-np 4`, `-dev niodev`) their second dash.
+/// Gives long options of `mpjrun` that begin with one dash (`-np 4`, `-dev niodev`) their second dash.
 ///
 /// # Errors
 /// The command line has a known option of another launcher that `mpjrun` does not have, or a `:` that is followed by
 /// `-n` or `-np` (several programs).
 pub(crate) fn normalize_args(
     args: impl IntoIterator<Item = OsString>,
-    mpjrun: &Command,
+    mut mpjrun: Command,
 ) -> Result<Vec<OsString>, String> {
+    // Adds `--help` and `--version`.
+    mpjrun.build();
     let mut args = args.into_iter();
     let mut out: Vec<OsString> = args.next().into_iter().collect();
     while let Some(arg) = args.next() {
@@ -151,7 +153,7 @@ mod tests {
 
     fn normalized(line: &str) -> Result<String, String> {
         let args = line.split(' ').map(OsString::from);
-        let args = normalize_args(args, &Cli::command())?;
+        let args = normalize_args(args, Cli::command())?;
         Ok(args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" "))
     }
 
@@ -168,6 +170,8 @@ mod tests {
             ("mpjrun -n 2 -- -np", "mpjrun -n 2 -- -np"),
             ("mpjrun -frobnicate p", "mpjrun -frobnicate p"),
             ("mpjrun -h", "mpjrun -h"),
+            ("mpjrun -help", "mpjrun --help"),
+            ("mpjrun -version", "mpjrun --version"),
             ("mpjrun", "mpjrun"),
         ] {
             assert_eq!(normalized(typed).as_deref(), Ok(ours), "{typed}");

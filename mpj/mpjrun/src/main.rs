@@ -156,7 +156,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
-    let args = match foreign_options::normalize_args(std::env::args_os(), &Cli::command()) {
+    let args = match foreign_options::normalize_args(std::env::args_os(), Cli::command()) {
         Ok(args) => args,
         Err(why) => {
             print_line(&why);
