@@ -13,9 +13,9 @@
 //!   longer one. A message to the rank itself is packed without the lock, whatever its length.
 //! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and up to 16 pieces of
 //!   gets. It also stops the gets when they have copied 1 MiB within their calls. The next pass continues.
-//! * Under the progress lock, a pass takes frames from the devices, sends from the outboxes, and completes receives,
-//!   which can unpack a whole bounce buffer. A waiting thread holds the lock from pass to pass, and releases it to poll
-//!   tasks and to drop users' values.
+//! * Under the progress lock, a pass takes frames from the devices, sends from the outboxes, and completes receives. A
+//!   receive unpacks its whole bounce buffer: up to 16 MiB, or any length with [`DataPath::Buffered`]. A waiting thread
+//!   holds the lock from pass to pass, and releases it to poll tasks and to drop users' values.
 
 mod background;
 mod blocked;

@@ -33,7 +33,7 @@ pub(crate) struct Control {
     closed: bool,
 }
 
-/// What [`Control::flush`] has left in the queue.
+/// The rest of the queue after [`Control::flush`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unsent {
     Nothing,
