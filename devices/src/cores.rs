@@ -76,6 +76,43 @@ fn usable() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// A kind of part of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum HostPart {
+    /// The logical processors that are nearest to one part of the memory.
+    NumaNode,
+    /// One processor package.
+    Socket,
+    /// The logical processors that share a last-level (L3) cache.
+    Cache,
+    /// The hardware threads of one core.
+    Core,
+}
+
+impl HostPart {
+    /// Returns the number of the part that contains all logical processors on which this thread may run: the number of
+    /// a NUMA node or socket, or the first logical processor of a cache or core. Returns `None` if no part contains
+    /// all of them, or if the system does not report them.
+    pub fn of_this_thread(self) -> Option<usize> {
+        self.common_part(
+            &sys::allowed().into_iter().map(|cpu| (sys::place(cpu), sys::numa_node(cpu))).collect::<Vec<_>>(),
+        )
+    }
+
+    fn common_part(self, placed: &[([usize; 3], usize)]) -> Option<usize> {
+        // A place lists the parts from large to small, so all of its first parts must be equal.
+        let part = |(place, node): &([usize; 3], usize)| match self {
+            HostPart::NumaNode => ([0; 3], *node),
+            HostPart::Socket => ([place[0], 0, 0], place[0]),
+            HostPart::Cache => ([place[0], place[1], 0], place[1]),
+            HostPart::Core => (*place, place[2]),
+        };
+        let (first, others) = placed.split_first()?;
+        others.iter().all(|other| part(other) == part(first)).then(|| part(first).1)
+    }
+}
+
 /// Logical processors on which a thread may run, in groups. In [`allowed`](Self::allowed), a group contains the
 /// hardware threads of one core, and cores that share a cache are adjacent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -167,6 +204,27 @@ mod tests {
             ([core / cores, 0, core], cpu)
         };
         Cores::grouped((0..4 * cores).map(cpu).collect())
+    }
+
+    #[test]
+    fn part_of_a_thread_contains_all_of_its_processors() {
+        // Two sockets, each with two NUMA nodes, two caches, and cores of two hardware threads.
+        let on = |cpus: &[usize], part: HostPart| {
+            let place = |cpu: &usize| ([cpu / 8, cpu / 4 * 4, cpu / 2 * 2], cpu / 4);
+            part.common_part(&cpus.iter().map(place).collect::<Vec<_>>())
+        };
+        let all = [HostPart::NumaNode, HostPart::Socket, HostPart::Cache, HostPart::Core];
+        let parts = |cpus: &[usize]| all.map(|part| on(cpus, part));
+        assert_eq!(parts(&[13]), [Some(3), Some(1), Some(12), Some(12)]);
+        assert_eq!(parts(&[12, 13]), [Some(3), Some(1), Some(12), Some(12)]);
+        assert_eq!(parts(&[12, 15]), [Some(3), Some(1), Some(12), None]);
+        assert_eq!(parts(&[8, 15]), [None, Some(1), None, None]);
+        assert_eq!(parts(&[7, 8]), [None; 4]);
+        assert_eq!(parts(&[]), [None; 4]);
+        let one = Cores::allowed().first();
+        let bound =
+            std::thread::spawn(move || one.bind().map(|()| HostPart::Core.of_this_thread().is_some()));
+        assert!(bound.join().unwrap().unwrap());
     }
 
     fn shares_text(shares: Vec<Cores>) -> String {

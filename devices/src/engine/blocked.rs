@@ -118,7 +118,7 @@ impl WaitReason {
         }
         let Some(channel) = &self.channel else { return Ok(()) };
         match channel.name() {
-            Some(name) if &**name == WORLD => {}
+            Some(name) if &*name == WORLD => {}
             Some(name) => write!(f, " in {name}")?,
             None if channel.size() == world => {}
             None => write!(f, " in a communicator of {} ranks", channel.size())?,

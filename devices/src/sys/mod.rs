@@ -17,7 +17,7 @@
 //! * `socket`: stream sockets that do not block, are not inherited and raise no signal;
 //! * `borrow_fd`: borrows a descriptor by its number; `set_nonblocking`: for descriptors that a library has opened;
 //! * `allowed`: the logical processors on which this thread may run; `run_on`: restricts the thread to some of them;
-//!   `place`: the location of one;
+//!   `place`: the location of one; `numa_node`: its NUMA node;
 //! * `monotonic_ns`: a clock that all processes of a host share; `thread_id`: unique on the host while the thread
 //!   lives;
 //! * `memlock_limit`: how much memory this process may lock, if a limit applies to this thread;

@@ -16,6 +16,16 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: &[Operation] = &[$(Operation::$operation),*];
 
+            /// The largest number of an operation.
+            pub const MAX_CODE: u8 = {
+                let (mut at, mut max) = (0, 0);
+                while at < Self::ALL.len() {
+                    max = if Self::ALL[at] as u8 > max { Self::ALL[at] as u8 } else { max };
+                    at += 1;
+                }
+                max
+            };
+
             /// Returns the name of the call, such as `allreduce`.
             pub fn name(self) -> &'static str {
                 match self {
@@ -73,6 +83,10 @@ operations! {
     ReduceScatterBlock = 18 "reduce_scatter_block",
     /// Sends a block to each rank, each in a buffer and of a type of its own.
     Alltoallw = 19 "alltoallw",
+    /// Creates communicators from groups, by an [`Allgather`](Self::Allgather).
+    Create = 40 "create",
+    /// Splits a communicator by the hardware, by an [`Allgather`](Self::Allgather).
+    SplitType = 41 "split_type",
     /// Creates an intercommunicator, by a [`Barrier`](Self::Barrier) and two [`Bcast`](Self::Bcast)s in each group.
     CreateIntercomm = 50 "create_intercomm",
     /// Merges the groups of an intercommunicator, by an [`Allgather`](Self::Allgather) of both.

@@ -53,8 +53,7 @@ struct Rule {
 
 impl Default for Rules {
     fn default() -> Self {
-        let max_code = Operation::ALL.iter().map(|operation| *operation as usize).max().unwrap_or(0);
-        let mut rules = Rules { by_code: vec![Vec::new(); 1 + max_code] };
+        let mut rules = Rules { by_code: vec![Vec::new(); 1 + Operation::MAX_CODE as usize] };
         for (operation, text) in DEFAULTS {
             rules.set(*operation, text).expect("the default rules are valid");
         }

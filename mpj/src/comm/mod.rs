@@ -1,9 +1,11 @@
 //! The typed communicators, [`Intracomm`] and [`Intercomm`].
 
+mod attributes;
 mod buffer_collectives;
 mod buffer_p2p;
 mod collective;
 mod communicator;
+mod create;
 mod in_place;
 mod inter;
 mod inter_collective;
@@ -13,7 +15,9 @@ mod p2p;
 mod recv_block;
 mod started;
 
+pub use attributes::Key;
 pub use communicator::{Communicator, Inter, Intra};
+pub use create::DupRequest;
 pub use inter::Intercomm;
 pub use inter_collective::IntercommRoot;
 pub use intra::Intracomm;

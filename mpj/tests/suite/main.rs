@@ -1,16 +1,19 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
 mod alltoallw;
+mod attributes;
 mod boot;
 mod buffers;
 mod collective_mismatch;
 mod collectives;
 mod common;
+mod communicator_creation;
 mod communicators;
 mod diagnostics;
 mod exscan;
 mod failures;
 mod features;
+mod groups;
 mod hangs;
 mod in_place;
 mod intercomm;

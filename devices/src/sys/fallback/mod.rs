@@ -25,6 +25,10 @@ pub(crate) fn run_on(_: impl Iterator<Item = usize>) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+pub(crate) fn numa_node(_cpu: usize) -> usize {
+    0
+}
+
 pub(crate) fn place(cpu: usize) -> [usize; 3] {
     [0, 0, cpu]
 }

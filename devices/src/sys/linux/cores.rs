@@ -16,6 +16,14 @@ pub(crate) fn run_on(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Returns the NUMA node of a logical processor; 0 if it is unknown.
+pub(crate) fn numa_node(cpu: usize) -> usize {
+    let files =
+        std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).into_iter().flatten().flatten();
+    let number = |file: std::fs::DirEntry| file.file_name().to_str()?.strip_prefix("node")?.parse().ok();
+    files.filter_map(number).next().unwrap_or(0)
+}
+
 /// Returns the location of a logical processor: its package, the first processor that shares its L3 cache, and the
 /// first that shares its core. An unknown package or cache is 0; an unknown core is the processor itself.
 pub(crate) fn place(cpu: usize) -> [usize; 3] {

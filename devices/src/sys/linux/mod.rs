@@ -5,7 +5,7 @@ mod poll;
 pub(crate) mod socket;
 mod wakeup;
 
-pub(crate) use cores::{allowed, place, run_on};
+pub(crate) use cores::{allowed, numa_node, place, run_on};
 pub(crate) use event::EventFd;
 pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
