@@ -106,7 +106,7 @@ impl Cause {
         Error::from_remote(self.class, call, why, self.origin_rank)
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(HEADER_BYTES + self.text.len());
         body.extend((self.class as i32).to_le_bytes());
         body.extend(self.origin_rank.to_le_bytes());
@@ -115,9 +115,28 @@ impl Cause {
         body
     }
 
+    /// Returns the cause as words, with the number of their bytes.
+    pub(crate) fn to_words(&self) -> Vec<u64> {
+        let body = self.encode();
+        let words = body.chunks(size_of::<u64>()).map(|chunk| {
+            let mut bytes = [0; size_of::<u64>()];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(bytes)
+        });
+        std::iter::once(body.len() as u64).chain(words).collect()
+    }
+
+    /// Decodes [words](Self::to_words) as [`decode`](Self::decode) does a body.
+    pub(crate) fn from_words(rank: u32, world_rank: u32, words: &[u64]) -> Self {
+        let (len, body) = words.split_first().unwrap_or((&0, &[]));
+        let mut bytes: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(usize::try_from(*len).unwrap_or(0));
+        Cause::decode(rank, world_rank, &bytes)
+    }
+
     /// Decodes a body from communicator rank `rank`, which is world rank `world_rank`. Replaces what is missing or
     /// invalid by defaults.
-    pub(crate) fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
+    fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
         let origin_rank = word(4).unwrap_or(world_rank);
@@ -204,6 +223,7 @@ mod tests {
         let cause = Cause::from_error("rank 1", 4, &error);
         let decoded = Cause::decode(1, 4, &cause.encode());
         assert_eq!(decoded, cause);
+        assert_eq!(Cause::from_words(1, 4, &cause.to_words()), cause);
         let error = decoded.to_error("scan");
         assert_eq!(error.origin_rank(), Some(4));
         assert_eq!(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::intra::Intracomm;
+use super::Communicator;
 use crate::error::Result;
 use crate::info::Info;
 use crate::raw::{Attribute, AttributeKey};
@@ -14,7 +14,7 @@ use crate::raw::{Attribute, AttributeKey};
 ///
 /// Clones are the same key. The drop of `T` is the delete hook: it runs when the attribute is removed or replaced, or
 /// when its communicator is freed, as soon as no [`Arc`] of the value is left. A value that contains a handle of its
-/// own communicator keeps it alive until [`free`](Intracomm::free).
+/// own communicator keeps it alive until [`free`](Communicator::free).
 ///
 /// ```
 /// use std::sync::LazyLock;
@@ -82,7 +82,7 @@ fn downcast<T: Any + Send + Sync>(value: Attribute) -> Option<Arc<T>> {
     value.downcast().ok()
 }
 
-impl Intracomm {
+impl<K> Communicator<K> {
     /// Sets an attribute on this rank, and returns its old value (MPI_Comm_set_attr).
     ///
     /// # Errors

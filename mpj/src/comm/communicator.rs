@@ -102,10 +102,12 @@ impl<K> Communicator<K> {
 
     /// Creates a communicator of the same ranks with its own messages (MPI_Comm_dup). Collective.
     ///
-    /// After a failed collective, `dup` fails: use an earlier duplicate, or duplicate the parent communicator.
+    /// After a failed collective, `dup` fails: use an earlier duplicate, or duplicate the parent communicator. The
+    /// duplicate gets the attributes that their keys copy ([`Key`](crate::Key)).
     ///
     /// # Errors
-    /// As [`barrier`](Self::barrier); a rank has too many communicators.
+    /// As [`barrier`](Self::barrier); a rank has too many communicators. If a copy hook panics, this rank gets an error,
+    /// collectives of the duplicate fail on the other ranks, and this communicator stays usable.
     pub fn dup(&self) -> Result<Self> {
         self.raw.dup().map(Communicator::new)
     }
@@ -118,7 +120,7 @@ impl<K> Communicator<K> {
     /// the match, it fails with [`Fault::Refused`](crate::Fault::Refused).
     ///
     /// # Errors
-    /// It was freed before, or it is the world.
+    /// It was freed before, or it is the world or the communicator of this rank alone.
     pub fn free(&self) -> Result<()> {
         self.raw.free()
     }

@@ -1,18 +1,19 @@
 //! Groups of communicators, and communicators of groups and of parts of the hardware.
 
-use super::intra::Intracomm;
+use super::{Communicator, Intracomm};
 use crate::error::Result;
 use crate::group::Group;
 use crate::info::Info;
 use crate::raw::{self, Comparison, SplitType};
 
-impl Intracomm {
-    /// Returns the group of the communicator's processes, in order of rank (MPI_Comm_group).
+impl<K> Communicator<K> {
+    /// Returns the group of the communicator's processes, in order of rank; of this rank's group in an intercommunicator
+    /// (MPI_Comm_group).
     pub fn group(&self) -> Group {
         Group::new(self.as_raw().group().clone(), self.as_raw().me())
     }
 
-    /// Compares two communicators (MPI_Comm_compare). Handles of one communicator are
+    /// Compares two communicators, and of intercommunicators both groups (MPI_Comm_compare). Handles of one communicator are
     /// [`Identical`](Comparison::Identical), a communicator and its duplicate [`Congruent`](Comparison::Congruent).
     ///
     /// ```
@@ -24,10 +25,12 @@ impl Intracomm {
     /// assert_eq!(world.compare(&reversed), Comparison::Similar);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
-    pub fn compare(&self, other: &Intracomm) -> Comparison {
+    pub fn compare(&self, other: &Self) -> Comparison {
         self.as_raw().compare(other.as_raw())
     }
+}
 
+impl Intracomm {
     /// Creates a communicator for each group that ranks pass (MPI_Comm_create). Returns `None` if this rank is not in
     /// its group. Collective over this communicator.
     ///

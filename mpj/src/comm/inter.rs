@@ -3,6 +3,7 @@
 use super::{Communicator, Inter, Intracomm};
 use crate::address::number;
 use crate::error::Result;
+use crate::group::Group;
 
 /// An intercommunicator: messages between two disjoint groups of ranks. [`rank`](Communicator::rank) and
 /// [`size`](Communicator::size) are those of this rank's group, and messages name ranks of the remote group.
@@ -35,9 +36,9 @@ impl Intracomm {
     /// Creates an intercommunicator of the ranks of this communicator and those of another one (MPI_Intercomm_create).
     /// Collective over both communicators.
     ///
-    /// The ranks `leader` of the two communicators exchange messages with `tag` in a third communicator, the bridge, in
-    /// which the other leader has rank `remote_leader`. Other ranks may pass any bridge, remote leader and tag. No other
-    /// message from one leader to the other may have that tag.
+    /// The ranks `leader` of the two communicators exchange internal messages with `tag` in a third communicator, the
+    /// bridge, in which the other leader has rank `remote_leader`. Other ranks may pass any bridge, remote leader and tag.
+    /// Threads can connect communicators concurrently if their tags differ.
     ///
     /// # Errors
     /// As [`barrier`](Self::barrier), for both communicators; a rank or the tag is invalid, the bridge was freed, a rank
@@ -61,6 +62,12 @@ impl Intercomm {
     /// Returns the number of ranks of the remote group (MPI_Comm_remote_size).
     pub fn remote_size(&self) -> usize {
         self.as_raw().remote_size().unwrap_or(0) as usize
+    }
+
+    /// Returns the remote group, in order of rank (MPI_Comm_remote_group).
+    pub fn remote_group(&self) -> Group {
+        let raw = self.as_raw();
+        raw.remote_group().map_or_else(Group::empty, |group| Group::new(group.clone(), raw.me()))
     }
 
     /// Creates a communicator of both groups (MPI_Intercomm_merge). Collective over both groups. The ranks of a group that

@@ -83,7 +83,7 @@ struct Definition {
     group: Group,
     /// The number of this rank in the group.
     rank: u32,
-    /// The remote group of an intercommunicator.
+    /// The other group of an intercommunicator.
     remote: Option<Remote>,
     rules: Arc<Rules>,
 }
@@ -105,6 +105,20 @@ const ALONE: u64 = 2;
 /// The context of the world's point-to-point messages.
 const WORLD_P2P: u64 = WORLD << 2;
 
+/// Joins a channel for messages.
+fn join_for_messages(
+    engine: &Engine,
+    context: u64,
+    group: &Group,
+    rank: u32,
+    remote: Option<&Remote>,
+) -> Result<Arc<Channel>, Fault> {
+    match remote {
+        None => engine.join(context, group.clone(), rank),
+        Some(remote) => engine.join_inter(context, group.clone(), rank, remote.group.clone()),
+    }
+}
+
 impl Comm {
     pub(crate) fn world(engine: Arc<Engine>, boot: Arc<dyn Boot>, rules: Arc<Rules>) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
@@ -119,17 +133,11 @@ impl Comm {
     fn join(engine: Arc<Engine>, common: Arc<Common>, definition: Definition) -> Result<Self> {
         let Definition { id, name, group, rank, remote, rules } = definition;
         let error = |fault| Error::from_fault("communicator", fault);
+        let p2p = join_for_messages(&engine, id << 2, &group, rank, remote.as_ref()).map_err(error)?;
         // The collectives of an intercommunicator have one channel for both groups.
-        let (p2p, (all, number)) = match &remote {
-            None => (engine.join(id << 2, group.clone(), rank), (group.clone(), rank)),
-            Some(remote) => (
-                engine.join_inter(id << 2, group.clone(), rank, remote.group.clone()),
-                remote.join_groups(&group, rank),
-            ),
-        };
-        let p2p = p2p.map_err(error)?;
-        let coll = engine.join(id << 2 | 1, all.clone(), number);
-        let coll = coll.map_err(error).inspect_err(|_| engine.free(&p2p))?;
+        let (all, number) = Remote::join_groups(remote.as_ref(), &group, rank);
+        let coll = engine.join(id << 2 | 1, all.clone(), number).map_err(error);
+        let coll = coll.inspect_err(|_| engine.free(&p2p))?;
         let hosts: BTreeSet<HostId> =
             all.iter().filter_map(|PeerId(peer)| common.hosts.host_of(peer)).collect();
         let first_group = remote.as_ref().map(|remote| remote.first_size(&group));

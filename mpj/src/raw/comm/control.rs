@@ -14,7 +14,7 @@ use mpj_devices::{
     Receive, Source, Target, WaitReason, with_deferred_drops,
 };
 
-use super::Comm;
+use super::{Comm, join_for_messages};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{abort_on_unwind, mdiscard};
 
@@ -26,6 +26,8 @@ pub(crate) enum ControlKind {
     Join = 1,
     /// The reply to all members of that group.
     JoinReply = 2,
+    /// The leaders of two groups connect them.
+    Connect = 3,
 }
 
 /// The channel of the control messages, if this rank has joined it.
@@ -57,8 +59,8 @@ impl Comm {
                 return Ok(Arc::clone(channel));
             }
             let (engine, context) = (self.engine(), self.p2p().context() | CONTROL);
-            let channel = engine
-                .join(context, self.group().clone(), self.rank())
+            let remote = self.inner.remote.as_ref();
+            let channel = join_for_messages(engine, context, self.group(), self.rank(), remote)
                 .map_err(|fault| Error::from_fault(call, fault))?;
             engine.describe(&channel, self.name(), None);
             Ok(Arc::clone(joined.insert(channel)))

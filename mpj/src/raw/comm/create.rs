@@ -44,8 +44,8 @@ impl Comm {
     /// Returns the definition of a communicator of the same ranks; its id is set later.
     pub(super) fn duplicate(&self, call: &'static str, rules: Arc<Rules>) -> Definition {
         let name = self.inner.names.numbered_child(call);
-        let remote = self.inner.remote.clone();
-        Definition { id: 0, name, group: self.group().clone(), rank: self.rank(), remote, rules }
+        let (group, rank, remote) = (self.group().clone(), self.rank(), self.inner.remote.clone());
+        Definition { id: 0, name, group, rank, remote, rules }
     }
 
     /// Creates a communicator of the same ranks, whose messages are separate from those of this one (MPI_Comm_dup).

@@ -152,21 +152,13 @@ impl Creation<'_> {
 
     fn encode(&self, error: &Error) -> Vec<u64> {
         let rank = self.parent.rank();
-        let body = Cause::from_error(&format!("rank {rank}"), self.parent.me().0, error).encode();
-        let words = body.chunks(8).map(|chunk| {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(bytes)
-        });
-        [FAILED, self.digest, body.len() as u64].into_iter().chain(words).collect()
+        let cause = Cause::from_error(&format!("rank {rank}"), self.parent.me().0, error);
+        [&[FAILED, self.digest], &*cause.to_words()].concat()
     }
 
     fn decode(&self, from: u32, words: &[u64]) -> Error {
-        let (header, body) = words.split_at(words.len().min(3));
-        let mut bytes: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
-        bytes.truncate(header.get(2).and_then(|len| usize::try_from(*len).ok()).unwrap_or(0));
         let world_rank = self.parent.group().peer(from).map_or(0, |PeerId(peer)| peer);
-        Cause::decode(from, world_rank, &bytes).to_error(self.call)
+        Cause::from_words(from, world_rank, words.get(2..).unwrap_or_default()).to_error(self.call)
     }
 
     /// Reports the rank whose failure is the cause of this one, as collectives do.

@@ -41,15 +41,14 @@ impl Comm {
         let inherited = Inherited::of(self, info.cloned());
         let id = Arc::new(AtomicU64::new(0));
         let keep = Arc::clone(&id) as KeepAlive;
-        let channel = self.collectives().channel();
-        let rank = channel.rank();
         let items = Buf::new(id.as_ptr().cast(), 1, Primitive::U64);
         let plan = || {
             self.check_channel_limit(CALL)?;
-            if rank == 0 {
+            let context = self.collectives();
+            if context.rank() == 0 {
                 id.store(self.new_context_id(), Ordering::Relaxed);
             }
-            let call = Arguments { count: 1, ..Arguments::new(rank, channel.size()) };
+            let call = Arguments { count: 1, ..Arguments::new(context.rank(), context.size()) };
             let steps = steps_of((Operation::Bcast, "binomial"), &call);
             Ok(Plan::new(CallDigest::new(Operation::Dup, 0), steps, &items, &items))
         };

@@ -13,16 +13,15 @@ use std::sync::Arc;
 
 use mpj_collectives::Operation;
 use mpj_collectives::inter::Groups;
-use mpj_datatypes::Primitive;
-use mpj_devices::{Buf, Group, KeepAlive, Mode, PeerId};
+use mpj_devices::{Buf, Group, PeerId};
 
+use super::control::ControlKind;
 use super::{Comm, Definition};
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::collective::notice::Cause;
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::p2p::{check_tag, isend};
-use crate::raw::probe::{mprobe_as, mrecv};
+use crate::raw::p2p::check_tag;
 
 /// The remote group of an intercommunicator.
 #[derive(Clone, Debug)]
@@ -49,15 +48,17 @@ impl Remote {
         if self.comes_first { self.group.size() } else { local.size() }
     }
 
-    /// Returns the group of both groups, and the number of this process there, which is `rank` in the group `local`.
-    pub(super) fn join_groups(&self, local: &Group, rank: u32) -> (Group, u32) {
-        let (first, second) = if self.comes_first { (&self.group, local) } else { (local, &self.group) };
-        (concat(first, second), rank + self.offsets(local).0)
+    /// Returns the group of `local` and the remote group, if there is one, and the number there of rank `rank` of `local`.
+    pub(super) fn join_groups(remote: Option<&Self>, local: &Group, rank: u32) -> (Group, u32) {
+        let Some(remote) = remote else { return (local.clone(), rank) };
+        let (first, second) =
+            if remote.comes_first { (&remote.group, local) } else { (local, &remote.group) };
+        (concat(first, second), rank + remote.offsets(local).0)
     }
 }
 
 fn world_ranks(group: &Group) -> impl Iterator<Item = u32> {
-    (0..group.size()).filter_map(|rank| group.peer(rank)).map(|PeerId(rank)| rank)
+    group.iter().map(|PeerId(rank)| rank)
 }
 
 fn concat(first: &Group, second: &Group) -> Group {
@@ -71,33 +72,28 @@ struct Offer {
     world_ranks: Vec<u32>,
 }
 
-/// The first byte of a leader's message; after [`FAILED`] comes a [`Cause`].
-const OFFER: u8 = 1;
-const FAILED: u8 = 0;
+/// The first word of a leader's message; after [`FAILED`] come the words of a [`Cause`].
+const OFFER: u64 = 0;
+const FAILED: u64 = 1;
 
 const CREATE: &str = "create_intercomm";
 
 impl Offer {
-    fn encode(&self) -> Vec<u8> {
-        let ranks = self.world_ranks.iter().flat_map(|rank| rank.to_le_bytes());
-        std::iter::once(OFFER).chain(self.id.to_le_bytes()).chain(ranks).collect()
+    fn encode(&self) -> Vec<u64> {
+        let ranks = self.world_ranks.iter().map(|rank| u64::from(*rank));
+        [OFFER, self.id].into_iter().chain(ranks).collect()
     }
 
     /// Decodes the message of the other leader, which has rank `rank` in the bridge and `world_rank` in the world.
-    fn decode(rank: u32, world_rank: u32, message: &[u8]) -> Result<Self> {
-        match message.split_first() {
-            Some((&FAILED, cause)) => Err(Cause::decode(rank, world_rank, cause).to_error(CREATE)),
-            Some((&OFFER, body)) if body.len() >= 8 && body.len().is_multiple_of(4) => {
-                let words: Vec<u32> =
-                    body.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-                let id = u64::from(words[1]) << 32 | u64::from(words[0]);
-                Ok(Offer { id, world_ranks: words[2..].to_vec() })
+    fn decode(rank: u32, world_rank: u32, words: &[u64]) -> Result<Self> {
+        match words {
+            [OFFER, id, ranks @ ..] => {
+                // An invalid rank is one that no world has.
+                let ranks = ranks.iter().map(|rank| u32::try_from(*rank).unwrap_or(u32::MAX));
+                Ok(Offer { id: *id, world_ranks: ranks.collect() })
             }
-            _ => {
-                let why =
-                    format!("rank {rank} of the bridge sent another message: use a tag that no message has");
-                Err(Error::new(ErrorClass::Other, CREATE, why))
-            }
+            [FAILED, cause @ ..] => Err(Cause::from_words(rank, world_rank, cause).to_error(CREATE)),
+            _ => Err(Error::new(ErrorClass::Intern, CREATE, "the other leader sent an invalid message")),
         }
     }
 
@@ -141,20 +137,11 @@ impl<'a> Bridge<'a> {
     }
 
     /// Sends this leader's message, and returns that of the other leader.
-    fn exchange(self, message: Vec<u8>) -> Result<Vec<u8>> {
+    fn exchange(self, message: &[u64]) -> Result<Vec<u64>> {
         let Bridge { comm, leader, tag } = self;
-        let leader = leader.cast_signed();
-        let message = Arc::new(message);
-        let keep: KeepAlive = Arc::clone(&message) as KeepAlive;
-        let buf = Buf::read_only(message.as_ptr(), message.len(), Primitive::Byte);
-        // SAFETY: the operation keeps the bytes alive, and no code writes them.
-        let sending = unsafe { isend(comm, buf, leader, tag, Mode::Standard, Some(keep)) }?;
-        let found = mprobe_as(comm, CREATE, leader, tag)?;
-        let mut received = vec![0u8; found.envelope().bytes];
-        // SAFETY: the bytes are exclusively borrowed until the call returns.
-        unsafe { mrecv(comm, Buf::slice_mut(&mut received), found) }?;
-        sending.wait()?;
-        Ok(received)
+        let id = (ControlKind::Connect, tag);
+        comm.send_control(CREATE, leader, id, message)?;
+        comm.recv_control(CREATE, leader, id)
     }
 }
 
@@ -198,8 +185,9 @@ impl Comm {
     }
 
     /// Creates an intercommunicator of the ranks of this communicator and those of another one (MPI_Intercomm_create).
-    /// Collective over both communicators. Their ranks `leader` exchange messages with `tag` in a third communicator,
-    /// the bridge, in which the other leader has rank `remote_leader`. Other ranks pass any bridge, rank and tag.
+    /// Collective over both communicators. Their ranks `leader` exchange internal messages with `tag` in a third
+    /// communicator, the bridge, in which the other leader has rank `remote_leader`. Other ranks pass any bridge, rank and
+    /// tag. Threads can connect communicators concurrently if their tags differ.
     ///
     /// # Errors
     /// As [`barrier`](crate::raw::barrier), for both groups; a rank, the tag or the bridge is invalid; a rank has too many
@@ -228,9 +216,10 @@ impl Comm {
             other.check(self.group(), self.engine().site().size)?;
             let Offer { id, world_ranks } = other;
             let remote = Remote::new(self.group(), world_ranks.into_iter().collect());
-            let (group, rank) = (self.group().clone(), self.rank());
-            let (name, rules) = (intercomm_name(&group, &remote), Arc::clone(self.collectives().rules()));
-            self.child(Definition { id, name, group, rank, remote: Some(remote), rules })
+            let name = intercomm_name(self.group(), &remote);
+            let (group, rank, remote) = (self.group().clone(), self.rank(), Some(remote));
+            let rules = Arc::clone(self.collectives().rules());
+            self.child(Definition { id, name, group, rank, remote, rules })
         })
     }
 
@@ -243,10 +232,10 @@ impl Comm {
             Ok(()) => own.encode(),
             Err(error) => {
                 let cause = Cause::from_error(&format!("rank {rank} of the other group"), site.rank, error);
-                [&[FAILED], &*cause.encode()].concat()
+                [&[FAILED], &*cause.to_words()].concat()
             }
         };
-        let answer = bridge.exchange(message);
+        let answer = bridge.exchange(&message);
         ready?;
         let PeerId(world_rank) = bridge.comm.peers().peer(bridge.leader).unwrap_or(PeerId(0));
         let mut other = Offer::decode(bridge.leader, world_rank, &answer?)?;
