@@ -6,7 +6,7 @@
 use mpj_collectives::{Operation, Rules};
 use mpj_devices::config::{Config, Parameter, Value};
 
-static RULES: [AlgorithmRules; 13] = [
+static RULES: [AlgorithmRules; 16] = [
     AlgorithmRules { name: "COLL_ALLGATHER", operation: Operation::Allgather },
     AlgorithmRules { name: "COLL_ALLREDUCE", operation: Operation::Allreduce },
     AlgorithmRules { name: "COLL_ALLTOALL", operation: Operation::Alltoall },
@@ -15,6 +15,9 @@ static RULES: [AlgorithmRules; 13] = [
     AlgorithmRules { name: "COLL_BCAST", operation: Operation::Bcast },
     AlgorithmRules { name: "COLL_EXSCAN", operation: Operation::Exscan },
     AlgorithmRules { name: "COLL_GATHER", operation: Operation::Gather },
+    AlgorithmRules { name: "COLL_NEIGHBOR_ALLGATHER", operation: Operation::NeighborAllgather },
+    AlgorithmRules { name: "COLL_NEIGHBOR_ALLTOALL", operation: Operation::NeighborAlltoall },
+    AlgorithmRules { name: "COLL_NEIGHBOR_ALLTOALLW", operation: Operation::NeighborAlltoallw },
     AlgorithmRules { name: "COLL_REDUCE", operation: Operation::Reduce },
     AlgorithmRules { name: "COLL_REDUCE_SCATTER", operation: Operation::ReduceScatter },
     AlgorithmRules { name: "COLL_REDUCE_SCATTER_BLOCK", operation: Operation::ReduceScatterBlock },
