@@ -10,6 +10,7 @@ mod in_place;
 mod inter;
 mod inter_collective;
 mod intra;
+mod neighbor;
 mod object;
 mod object_collectives;
 mod object_requests;

@@ -25,7 +25,7 @@ use crate::op::Op;
 /// # Safety
 /// The contract of the call.
 #[inline]
-unsafe fn run<'a>(
+pub(super) unsafe fn run<'a>(
     comm: &Comm,
     collective: Collective<'a>,
     plan: impl FnOnce(&Comm, &'static str, &Collective<'a>) -> Result<Plan<'a>>,

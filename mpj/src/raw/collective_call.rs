@@ -6,6 +6,7 @@ use mpj_devices::Buf;
 
 use super::coll_bufs::BlockLayout;
 use super::comm::Comm;
+use super::neighbor;
 use super::plans::{self, inter};
 use crate::collective::plan::{EMPTY_BUF, Plan};
 use crate::error::Result;
@@ -68,6 +69,11 @@ calls! {
     ALLTOALL = "alltoall" plans::alltoall, inter::alltoall;
     ALLTOALLV = "alltoallv" plans::alltoall, inter::alltoall;
     ALLTOALLW = "alltoallw" plans::alltoallw, inter::alltoallw;
+    NEIGHBOR_ALLGATHER = "neighbor_allgather" neighbor::allgather, inter::undefined;
+    NEIGHBOR_ALLGATHERV = "neighbor_allgatherv" neighbor::allgather, inter::undefined;
+    NEIGHBOR_ALLTOALL = "neighbor_alltoall" neighbor::alltoall, inter::undefined;
+    NEIGHBOR_ALLTOALLV = "neighbor_alltoallv" neighbor::alltoall, inter::undefined;
+    NEIGHBOR_ALLTOALLW = "neighbor_alltoallw" neighbor::alltoallw, inter::undefined;
 }
 
 impl Collective<'_> {
@@ -194,5 +200,30 @@ impl<'a> Collective<'a> {
     #[inline]
     pub fn alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
         Collective::with_lists(ALLTOALLW, send, recv)
+    }
+
+    /// As [`neighbor_allgather`](super::neighbor_allgather).
+    #[inline]
+    pub fn neighbor_allgather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>) -> Self {
+        let call = layout.choose(NEIGHBOR_ALLGATHER, NEIGHBOR_ALLGATHERV);
+        Collective { recv_layout: layout, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`neighbor_alltoall`](super::neighbor_alltoall).
+    #[inline]
+    pub fn neighbor_alltoall(
+        send: &'a Buf,
+        layout: BlockLayout<'a>,
+        recv: &'a Buf,
+        back: BlockLayout<'a>,
+    ) -> Self {
+        let call = back.choose(NEIGHBOR_ALLTOALL, NEIGHBOR_ALLTOALLV);
+        Collective { send_layout: layout, recv_layout: back, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`neighbor_alltoallw`](super::neighbor_alltoallw).
+    #[inline]
+    pub fn neighbor_alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
+        Collective::with_lists(NEIGHBOR_ALLTOALLW, send, recv)
     }
 }

@@ -166,7 +166,7 @@ impl BlockingCall<'_> {
 
     /// # Safety
     /// The contract of [`run`](Self::run).
-    unsafe fn run_part(
+    pub(super) unsafe fn run_part(
         &mut self,
         digest: CallDigest,
         algorithm: (Operation, &str),
@@ -179,7 +179,7 @@ impl BlockingCall<'_> {
 }
 
 /// The number of bytes up to which an allgather inside another call is linear.
-const LINEAR_MAX_BYTES: usize = 64 << 10;
+pub(super) const LINEAR_MAX_BYTES: usize = 64 << 10;
 
 pub(super) fn steps_of((operation, name): (Operation, &str), call: &Arguments<'_>) -> Vec<Step> {
     let mut steps = Vec::new();

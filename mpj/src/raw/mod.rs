@@ -28,8 +28,10 @@ pub(crate) mod collective_call;
 mod collective_parts;
 mod collective_requests;
 mod comm;
+mod dist_graph;
 mod generalized;
 mod group;
+mod neighbor;
 mod p2p;
 mod pack;
 mod packed_copy;
@@ -43,6 +45,7 @@ mod probe;
 mod recv_block;
 mod reduce_local;
 mod request;
+mod topology;
 mod wait_many;
 
 pub use crate::op::Op;
@@ -54,6 +57,7 @@ pub use collective::*;
 pub use collective_call::Collective;
 pub use collective_requests::{collective_init, start};
 pub use comm::{Attribute, AttributeKey, Comm, ErrorHandler, PendingDup, SplitType, UNDEFINED};
+pub use dist_graph::{dist_graph_create, dist_graph_create_adjacent};
 pub use generalized::{CancelHook, Completer, generalized};
 pub use group::{
     Comparison, RankRange, group_compare, group_difference, group_exclude, group_exclude_ranges,
@@ -64,6 +68,7 @@ pub use mpj_devices::{
     RegionRef,
 };
 pub use mpj_pool::RegionKey;
+pub use neighbor::{neighbor_allgather, neighbor_alltoall, neighbor_alltoallw};
 pub(crate) use p2p::isend_as;
 pub use p2p::*;
 pub use pack::{pack, pack_external32, pack_size, unpack, unpack_external32};
@@ -78,6 +83,9 @@ pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_in, recv_block_as
 pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;
+pub use topology::{
+    Topology, TopologyLayout, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
+};
 pub(crate) use wait_many::{
     PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until, wait_for_until, wait_on,
 };

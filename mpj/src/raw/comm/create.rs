@@ -21,13 +21,13 @@ impl Comm {
     }
 
     /// Returns a context id that no other rank creates, and that this rank repeats only after 2^30 ids.
-    pub(super) fn new_context_id(&self) -> u64 {
+    pub(in crate::raw) fn new_context_id(&self) -> u64 {
         let count = self.inner.common.id_count.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.me().0) + 1) << 30 | count & ((1 << 30) - 1)
     }
 
     /// Checks that this rank can create another communicator, before it sends its part of the call.
-    pub(super) fn check_channel_limit(&self, call: &'static str) -> Result<()> {
+    pub(in crate::raw) fn check_channel_limit(&self, call: &'static str) -> Result<()> {
         if self.engine().free_channel_count() < 2 {
             return Err(Error::from_fault(call, Fault::TooManyChannels));
         }
@@ -88,6 +88,28 @@ impl Comm {
             self.child(Definition { id: id[0], ..definition })
         })?;
         inherited.pass_to("dup", self, comm)
+    }
+
+    /// Creates a communicator of the ranks `members`, in this order; `None` if this rank is not one of them. All ranks
+    /// make this call, after they have agreed on its arguments.
+    pub(in crate::raw) fn with_members(
+        &self,
+        call: &'static str,
+        id: u64,
+        members: &[u32],
+    ) -> Result<Option<Self>> {
+        let name = self.inner.names.numbered_child(call);
+        let Some((rank, _)) = (0..).zip(members).find(|(_, member)| **member == self.rank()) else {
+            return Ok(None);
+        };
+        let group = if members.iter().copied().eq(0..self.size()) {
+            self.group().clone()
+        } else {
+            let peers = members.iter().filter_map(|member| self.group().peer(*member));
+            peers.map(|PeerId(peer)| peer).collect()
+        };
+        let rules = Arc::clone(self.collectives().rules());
+        self.child(Definition { id, name, group, rank, remote: None, rules }).map(Some)
     }
 
     /// Creates a communicator for each group that ranks pass (MPI_Comm_create). Returns `None` if this rank is not in

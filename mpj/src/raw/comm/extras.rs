@@ -95,7 +95,6 @@ impl Comm {
     ///
     /// # Errors
     /// The communicator has one already.
-    #[allow(dead_code, reason = "topologies will use it")]
     pub(crate) fn set_topology(&self, call: &'static str, topology: Topology) -> Result<()> {
         self.extras_mut()
             .topology
