@@ -168,6 +168,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "credit" => credit(world)?,
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
+        "topologies" => hosts::topologies(world)?,
         "exchange" => exchange(world)?,
         "intercomm" => intercomm::exchange(world)?,
         "intercomm-killed" => intercomm::killed(world)?,
