@@ -1,8 +1,10 @@
 //! A communicator: two channels and a group, and the creation of new communicators from it.
 
+mod extras;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use mpj_collectives::{Operation, Rules};
 use mpj_devices::{
@@ -14,6 +16,7 @@ use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::call_id::CallDigest;
 use crate::collective::context::CollContext;
 use crate::error::{Error, ErrorClass, Result};
+use extras::Extras;
 
 /// The color of a rank that does not want a communicator from a split.
 pub const UNDEFINED: i32 = -32766;
@@ -36,6 +39,7 @@ struct CommInner {
     freed: AtomicBool,
     name_and_counts: NameAndCounts,
     common: Arc<Common>,
+    extras: OnceLock<Box<Extras>>,
 }
 
 /// The data that all communicators of a rank share.
@@ -109,8 +113,18 @@ impl Comm {
         engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
-        let inner =
-            Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, name_and_counts, common });
+        let extras = OnceLock::new();
+        let inner = Arc::new(CommInner {
+            engine,
+            p2p,
+            collectives,
+            group,
+            rank,
+            freed,
+            name_and_counts,
+            common,
+            extras,
+        });
         Ok(Comm { inner, path: None })
     }
 
@@ -257,8 +271,10 @@ impl Comm {
             let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
             blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
             let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
-            Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), common, rules)
-                .map(|comm| Comm { path: self.path, ..comm })
+            let comm =
+                Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), common, rules)?;
+            self.copy_extras_to(&comm);
+            Ok(Comm { path: self.path, ..comm })
         })
     }
 
