@@ -37,6 +37,7 @@ pub use mpj_collectives::{Algorithm, Misfit, Operation, Requirement, Rules, algo
 
 use crate::address::number;
 use crate::op::Op;
+use crate::raw::collective_call::{self as calls, Call};
 use crate::raw::{self, BlockLayout, Buf};
 use crate::request::{BufsFn, OwnedCell};
 use crate::types::{RecvBuf, SendBuf};
@@ -46,22 +47,17 @@ use crate::types::{RecvBuf, SendBuf};
 pub struct OwnedCollective<B> {
     cell: Arc<OwnedCell<B>>,
     bufs: BufsFn<B>,
-    call: Call,
+    arguments: Arguments,
 }
 
-/// The operation and its arguments other than buffers.
+/// The call and its arguments other than buffers: an owned form of [`raw::Collective`].
 #[derive(Debug)]
-enum Call {
-    Barrier,
-    Bcast { root: i32 },
-    Reduce { op: Op, root: i32 },
-    Allreduce { op: Op },
-    ReduceScatter { counts: Vec<usize>, op: Op },
-    Scan { op: Op },
-    Gather { layout: Layout, root: i32 },
-    Scatter { layout: Layout, root: i32 },
-    Allgather { layout: Layout },
-    Alltoall { send: Layout, recv: Layout },
+struct Arguments {
+    call: &'static Call,
+    op: Option<Op>,
+    root: i32,
+    send: Layout,
+    recv: Layout,
 }
 
 /// An owned [`BlockLayout`].
@@ -84,25 +80,23 @@ impl Layout {
     }
 }
 
-impl Call {
+impl Arguments {
+    fn of(call: &'static Call) -> Self {
+        Arguments { call, op: None, root: 0, send: Layout::EvenSplit, recv: Layout::EvenSplit }
+    }
+
+    fn reduction(call: &'static Call, op: Op) -> Self {
+        Arguments { op: Some(op), ..Arguments::of(call) }
+    }
+
     fn as_raw<'a>(&'a self, send: &'a Buf, recv: &'a Buf) -> raw::Collective<'a> {
-        match self {
-            Call::Barrier => raw::Collective::Barrier,
-            Call::Bcast { root } => raw::Collective::Bcast { items: recv, root: *root },
-            Call::Reduce { op, root } => raw::Collective::Reduce { send, recv, op, root: *root },
-            Call::Allreduce { op } => raw::Collective::Allreduce { send, recv, op },
-            Call::ReduceScatter { counts, op } => raw::Collective::ReduceScatter { send, recv, counts, op },
-            Call::Scan { op } => raw::Collective::Scan { send, recv, op },
-            Call::Gather { layout, root } => {
-                raw::Collective::Gather { send, recv, layout: layout.as_raw(), root: *root }
-            }
-            Call::Scatter { layout, root } => {
-                raw::Collective::Scatter { send, layout: layout.as_raw(), recv, root: *root }
-            }
-            Call::Allgather { layout } => raw::Collective::Allgather { send, recv, layout: layout.as_raw() },
-            Call::Alltoall { send: layout, recv: back } => {
-                raw::Collective::Alltoall { send, layout: layout.as_raw(), recv, back: back.as_raw() }
-            }
+        let Arguments { call, op, root, send: send_layout, recv: recv_layout } = self;
+        raw::Collective {
+            send_layout: send_layout.as_raw(),
+            recv_layout: recv_layout.as_raw(),
+            root: *root,
+            op: op.as_ref().unwrap_or(raw::Collective::NO_OP),
+            ..raw::Collective::new(call, send, recv)
         }
     }
 }
@@ -118,22 +112,22 @@ impl<B> OwnedCollective<B> {
     {
         let (send, recv) = (self.bufs)(&self.cell);
         let keep: raw::KeepAlive = self.cell.clone();
-        f(self.call.as_raw(&send, &recv), keep).map(|value| (value, self.cell, self.bufs))
+        f(self.arguments.as_raw(&send, &recv), keep).map(|value| (value, self.cell, self.bufs))
     }
 }
 
 impl<B> fmt::Debug for OwnedCollective<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OwnedCollective").field(&self.call).finish()
+        f.debug_tuple("OwnedCollective").field(&self.arguments).finish()
     }
 }
 
-fn two_buffers<S, R>(send: S, recv: R, call: Call) -> OwnedCollective<(S, R)>
+fn two_buffers<S, R>(send: S, recv: R, arguments: Arguments) -> OwnedCollective<(S, R)>
 where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs, call }
+    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs, arguments }
 }
 
 /// A barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
@@ -141,14 +135,18 @@ pub fn barrier() -> OwnedCollective<()> {
     OwnedCollective {
         cell: OwnedCell::shared(()),
         bufs: |_| (Buf::empty(), Buf::empty()),
-        call: Call::Barrier,
+        arguments: Arguments::of(calls::BARRIER),
     }
 }
 
 /// A broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
 pub fn bcast<B: RecvBuf + Send + 'static>(buf: B, root: usize) -> OwnedCollective<B> {
     let bufs: BufsFn<B> = |cell| (Buf::empty(), cell.recv_buf());
-    OwnedCollective { cell: OwnedCell::shared(buf), bufs, call: Call::Bcast { root: number(root) } }
+    OwnedCollective {
+        cell: OwnedCell::shared(buf),
+        bufs,
+        arguments: Arguments { root: number(root), ..Arguments::of(calls::BCAST) },
+    }
 }
 
 /// A reduction to one rank: see [`Intracomm::reduce`](crate::Intracomm::reduce).
@@ -157,7 +155,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Reduce { op, root: number(root) })
+    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::reduction(calls::REDUCE, op) })
 }
 
 /// A reduction to all ranks: see [`Intracomm::allreduce`](crate::Intracomm::allreduce).
@@ -166,7 +164,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Allreduce { op })
+    two_buffers(send, recv, Arguments::reduction(calls::ALLREDUCE, op))
 }
 
 /// A reduction of which each rank gets a block: see [`Intracomm::reduce_scatter`](crate::Intracomm::reduce_scatter).
@@ -175,7 +173,11 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::ReduceScatter { counts: counts.to_vec(), op })
+    two_buffers(
+        send,
+        recv,
+        Arguments { send: Layout::varying(counts, &[]), ..Arguments::reduction(calls::REDUCE_SCATTER, op) },
+    )
 }
 
 /// A prefix reduction: see [`Intracomm::scan`](crate::Intracomm::scan).
@@ -184,7 +186,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Scan { op })
+    two_buffers(send, recv, Arguments::reduction(calls::SCAN, op))
 }
 
 /// A gather of equal blocks: see [`Intracomm::gather`](crate::Intracomm::gather).
@@ -193,7 +195,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Gather { layout: Layout::EvenSplit, root: number(root) })
+    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::of(calls::GATHER) })
 }
 
 /// A gather of different blocks: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
@@ -209,7 +211,7 @@ where
     R: RecvBuf + Send + 'static,
 {
     let layout = Layout::varying(counts, displacements);
-    two_buffers(send, recv, Call::Gather { layout, root: number(root) })
+    two_buffers(send, recv, Arguments { recv: layout, root: number(root), ..Arguments::of(calls::GATHERV) })
 }
 
 /// A scatter of equal blocks: see [`Intracomm::scatter`](crate::Intracomm::scatter).
@@ -218,7 +220,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Scatter { layout: Layout::EvenSplit, root: number(root) })
+    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::of(calls::SCATTER) })
 }
 
 /// A scatter of different blocks: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
@@ -234,7 +236,7 @@ where
     R: RecvBuf + Send + 'static,
 {
     let layout = Layout::varying(counts, displacements);
-    two_buffers(send, recv, Call::Scatter { layout, root: number(root) })
+    two_buffers(send, recv, Arguments { send: layout, root: number(root), ..Arguments::of(calls::SCATTERV) })
 }
 
 /// A gather to all ranks: see [`Intracomm::allgather`](crate::Intracomm::allgather).
@@ -243,7 +245,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Allgather { layout: Layout::EvenSplit })
+    two_buffers(send, recv, Arguments::of(calls::ALLGATHER))
 }
 
 /// A gather of different blocks to all ranks: see [`Intracomm::allgatherv`](crate::Intracomm::allgatherv).
@@ -257,7 +259,11 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Allgather { layout: Layout::varying(counts, displacements) })
+    two_buffers(
+        send,
+        recv,
+        Arguments { recv: Layout::varying(counts, displacements), ..Arguments::of(calls::ALLGATHERV) },
+    )
 }
 
 /// An exchange of equal blocks: see [`Intracomm::alltoall`](crate::Intracomm::alltoall).
@@ -266,7 +272,7 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    two_buffers(send, recv, Call::Alltoall { send: Layout::EvenSplit, recv: Layout::EvenSplit })
+    two_buffers(send, recv, Arguments::of(calls::ALLTOALL))
 }
 
 /// An exchange of different blocks: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
@@ -281,5 +287,9 @@ where
     R: RecvBuf + Send + 'static,
 {
     let parts = |(counts, displacements): (&[usize], &[usize])| Layout::varying(counts, displacements);
-    two_buffers(send, recv, Call::Alltoall { send: parts(send_parts), recv: parts(recv_parts) })
+    two_buffers(
+        send,
+        recv,
+        Arguments { send: parts(send_parts), recv: parts(recv_parts), ..Arguments::of(calls::ALLTOALLV) },
+    )
 }

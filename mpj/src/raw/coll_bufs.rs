@@ -171,10 +171,20 @@ pub enum BlockLayout<'a> {
 }
 
 impl<'a> BlockLayout<'a> {
-    pub(super) fn name(&self, even: &'static str, varying: &'static str) -> &'static str {
+    /// Returns `varying` for blocks of different sizes, `even` otherwise.
+    #[inline]
+    pub(super) fn choose<T>(&self, even: T, varying: T) -> T {
         match self {
             BlockLayout::Uniform(_) | BlockLayout::EvenSplit => even,
             BlockLayout::Varying { .. } => varying,
+        }
+    }
+
+    /// Returns the counts of blocks of different sizes.
+    pub(super) fn counts(&self) -> &'a [usize] {
+        match *self {
+            BlockLayout::Varying { counts, .. } => counts,
+            BlockLayout::Uniform(_) | BlockLayout::EvenSplit => &[],
         }
     }
 

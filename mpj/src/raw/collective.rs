@@ -16,6 +16,7 @@ use mpj_collectives::{Arguments, BufIndex, Operation, Span, Step};
 use mpj_devices::Buf;
 
 use super::coll_bufs::{BlockLayout, CollBuf};
+use super::collective_call::Collective;
 use super::comm::Comm;
 use super::plans;
 use crate::collective::blocking::BlockingCall;
@@ -24,14 +25,19 @@ use crate::collective::plan::{Plan, UserBuffers};
 use crate::error::Result;
 use crate::op::Op;
 
-/// Runs the plan of a call until it completes.
+/// Runs a call until it completes. `plan` is that of the call; as an argument of its own it is called directly.
 ///
 /// # Safety
 /// The contract of the call.
 #[inline]
-unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result<Plan<'a>>) -> Result<()> {
+unsafe fn run<'a>(
+    comm: &Comm,
+    collective: Collective<'a>,
+    plan: impl FnOnce(&Comm, &'static str, &Collective<'a>) -> Result<Plan<'a>>,
+) -> Result<()> {
+    let call = collective.call.blocking;
     comm.collective(call, |blocking| {
-        let plan = plan()?;
+        let plan = plan(comm, call, &collective)?;
         // SAFETY: the caller's contract; `allocate` checks the spans of the plan.
         unsafe { blocking.run(plan) }
     })
@@ -44,7 +50,7 @@ unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Result
 /// failed in the call, the ranks have called different collectives, or an earlier collective has failed.
 pub fn barrier(comm: &Comm) -> Result<()> {
     // SAFETY: the steps access no memory.
-    unsafe { run(comm, "barrier", || plans::barrier(comm, "barrier")) }
+    unsafe { run(comm, Collective::barrier(), plans::barrier) }
 }
 
 /// Broadcasts the items of `root` to every rank.
@@ -56,7 +62,7 @@ pub fn barrier(comm: &Comm) -> Result<()> {
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
 pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "bcast", || plans::bcast(comm, "bcast", items, root)) }
+    unsafe { run(comm, Collective::bcast(items, root), plans::bcast) }
 }
 
 /// Combines the items of all ranks at `root`, in order of rank if `op` is not commutative. `recv` is used only at the
@@ -77,7 +83,7 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "reduce", || plans::reduce(comm, "reduce", send, recv, op, root)) }
+    unsafe { run(comm, Collective::reduce(send, recv, op, root), plans::reduce) }
 }
 
 /// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives every rank the result. The
@@ -90,7 +96,7 @@ pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) ->
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "allreduce", || plans::allreduce(comm, "allreduce", send, recv, op)) }
+    unsafe { run(comm, Collective::allreduce(send, recv, op), plans::allreduce) }
 }
 
 /// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the next
@@ -104,9 +110,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usize], op: &Op) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe {
-        run(comm, "reduce_scatter", || plans::reduce_scatter(comm, "reduce_scatter", send, recv, counts, op))
-    }
+    unsafe { run(comm, Collective::reduce_scatter(send, recv, counts, op), plans::reduce_scatter) }
 }
 
 /// Gives rank `r` the combination of the items of ranks 0 to `r`.
@@ -118,7 +122,7 @@ pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usiz
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { run(comm, "scan", || plans::scan(comm, "scan", send, recv, op)) }
+    unsafe { run(comm, Collective::scan(send, recv, op), plans::scan) }
 }
 
 /// Gathers the items of all ranks at `root`, placed by `layout`. `layout` and `recv` are used only at the root, whose
@@ -131,9 +135,8 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_>, root: i32) -> Result<()> {
-    let call = layout.name("gather", "gatherv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::gather(comm, call, send, recv, layout, root)) }
+    unsafe { run(comm, Collective::gather(send, recv, layout, root), plans::gather) }
 }
 
 /// Scatters the items of `root` to all ranks, placed by `layout`. `layout` and `send` are used only at the root, whose
@@ -145,9 +148,8 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: BlockLayout<'_>, recv: &Buf, root: i32) -> Result<()> {
-    let call = layout.name("scatter", "scatterv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::scatter(comm, call, send, layout, recv, root)) }
+    unsafe { run(comm, Collective::scatter(send, layout, recv, root), plans::scatter) }
 }
 
 /// Gathers the items of all ranks at every rank, placed by `layout`.
@@ -158,9 +160,8 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: BlockLayout<'_>, recv: &B
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
 pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_>) -> Result<()> {
-    let call = layout.name("allgather", "allgatherv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::allgather(comm, call, send, recv, layout)) }
+    unsafe { run(comm, Collective::allgather(send, recv, layout), plans::allgather) }
 }
 
 /// Sends a block to each rank and receives one from each, placed by the two layouts. In place, the received items
@@ -178,9 +179,8 @@ pub unsafe fn alltoall(
     recv: &Buf,
     back: BlockLayout<'_>,
 ) -> Result<()> {
-    let call = back.name("alltoall", "alltoallv");
     // SAFETY: the caller's contract.
-    unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
+    unsafe { run(comm, Collective::alltoall(send, layout, recv, back), plans::alltoall) }
 }
 
 /// Collectives inside another call. All parts of a call have the same digest, which contains no algorithm: a part has

@@ -9,104 +9,12 @@ use std::sync::Arc;
 use mpj_collectives::BufIndex;
 use mpj_devices::{Buf, KeepAlive};
 
-use super::coll_bufs::BlockLayout;
+use super::collective_call::Collective;
 use super::comm::Comm;
-use super::plans;
 use super::request::Request;
 use crate::collective::plan::{EMPTY_BUF, Plan};
 use crate::collective::task::CollectiveTask;
 use crate::error::Result;
-use crate::op::Op;
-
-/// A collective and its arguments, which are those of the blocking call of the same name.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "documented at the calls of the same names")]
-pub enum Collective<'a> {
-    /// As [`barrier`](super::barrier).
-    Barrier,
-    /// As [`bcast`](super::bcast).
-    Bcast { items: &'a Buf, root: i32 },
-    /// As [`reduce`](super::reduce).
-    Reduce { send: &'a Buf, recv: &'a Buf, op: &'a Op, root: i32 },
-    /// As [`allreduce`](super::allreduce).
-    Allreduce { send: &'a Buf, recv: &'a Buf, op: &'a Op },
-    /// As [`reduce_scatter`](super::reduce_scatter).
-    ReduceScatter { send: &'a Buf, recv: &'a Buf, counts: &'a [usize], op: &'a Op },
-    /// As [`scan`](super::scan).
-    Scan { send: &'a Buf, recv: &'a Buf, op: &'a Op },
-    /// As [`gather`](super::gather).
-    Gather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>, root: i32 },
-    /// As [`scatter`](super::scatter).
-    Scatter { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, root: i32 },
-    /// As [`allgather`](super::allgather).
-    Allgather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a> },
-    /// As [`alltoall`](super::alltoall).
-    Alltoall { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a> },
-}
-
-impl<'a> Collective<'a> {
-    /// Returns the names of the non-blocking and of the `*_init` call.
-    fn names(&self) -> (&'static str, &'static str) {
-        match self {
-            Collective::Barrier => ("ibarrier", "barrier_init"),
-            Collective::Bcast { .. } => ("ibcast", "bcast_init"),
-            Collective::Reduce { .. } => ("ireduce", "reduce_init"),
-            Collective::Allreduce { .. } => ("iallreduce", "allreduce_init"),
-            Collective::ReduceScatter { .. } => ("ireduce_scatter", "reduce_scatter_init"),
-            Collective::Scan { .. } => ("iscan", "scan_init"),
-            Collective::Gather { layout, .. } => {
-                (layout.name("igather", "igatherv"), layout.name("gather_init", "gatherv_init"))
-            }
-            Collective::Scatter { layout, .. } => {
-                (layout.name("iscatter", "iscatterv"), layout.name("scatter_init", "scatterv_init"))
-            }
-            Collective::Allgather { layout, .. } => {
-                (layout.name("iallgather", "iallgatherv"), layout.name("allgather_init", "allgatherv_init"))
-            }
-            Collective::Alltoall { back, .. } => {
-                (back.name("ialltoall", "ialltoallv"), back.name("alltoall_init", "alltoallv_init"))
-            }
-        }
-    }
-
-    fn bufs(&self) -> (&'a Buf, &'a Buf) {
-        match self {
-            Collective::Barrier => (EMPTY_BUF, EMPTY_BUF),
-            Collective::Bcast { items, .. } => (items, items),
-            Collective::Reduce { send, recv, .. }
-            | Collective::Allreduce { send, recv, .. }
-            | Collective::ReduceScatter { send, recv, .. }
-            | Collective::Scan { send, recv, .. }
-            | Collective::Gather { send, recv, .. }
-            | Collective::Scatter { send, recv, .. }
-            | Collective::Allgather { send, recv, .. }
-            | Collective::Alltoall { send, recv, .. } => (send, recv),
-        }
-    }
-
-    fn plan(self, comm: &Comm, call: &'static str) -> Result<Plan<'a>> {
-        match self {
-            Collective::Barrier => plans::barrier(comm, call),
-            Collective::Bcast { items, root } => plans::bcast(comm, call, items, root),
-            Collective::Reduce { send, recv, op, root } => plans::reduce(comm, call, send, recv, op, root),
-            Collective::Allreduce { send, recv, op } => plans::allreduce(comm, call, send, recv, op),
-            Collective::ReduceScatter { send, recv, counts, op } => {
-                plans::reduce_scatter(comm, call, send, recv, counts, op)
-            }
-            Collective::Scan { send, recv, op } => plans::scan(comm, call, send, recv, op),
-            Collective::Gather { send, recv, layout, root } => {
-                plans::gather(comm, call, send, recv, layout, root)
-            }
-            Collective::Scatter { send, layout, recv, root } => {
-                plans::scatter(comm, call, send, layout, recv, root)
-            }
-            Collective::Allgather { send, recv, layout } => plans::allgather(comm, call, send, recv, layout),
-            Collective::Alltoall { send, layout, recv, back } => {
-                plans::alltoall(comm, call, send, layout, recv, back)
-            }
-        }
-    }
-}
 
 /// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
 ///
@@ -120,11 +28,17 @@ impl<'a> Collective<'a> {
 /// # Safety
 /// The contract of the blocking call, until the operation has completed.
 pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAlive>) -> Result<Request> {
-    let (call, _) = collective.names();
+    let call = collective.call.started;
     comm.check_not_freed(call)?;
     // SAFETY: the caller's contract.
-    let task =
-        unsafe { CollectiveTask::start(comm.collectives(), call, || collective.plan(comm, call), keep) }?;
+    let task = unsafe {
+        CollectiveTask::start(
+            comm.collectives(),
+            call,
+            || (collective.call.plan)(comm, call, &collective),
+            keep,
+        )
+    }?;
     Ok(Request::collective(task))
 }
 
@@ -157,10 +71,10 @@ pub fn collective_init(
     collective: Collective<'_>,
     keep: Option<KeepAlive>,
 ) -> Result<PersistentCollective> {
-    let (_, call) = collective.names();
+    let call = collective.call.init;
     comm.collective(call, |blocking| {
-        let (send, recv) = collective.bufs();
-        let plan = collective.plan(comm, call)?;
+        let (send, recv) = (collective.send(), collective.recv());
+        let plan = (collective.call.plan)(comm, call, &collective)?;
         let digest = plan.digest;
         let role = |buf: Option<&Buf>| match buf {
             Some(buf) if std::ptr::eq(buf, recv) => Role::Recv,

@@ -23,6 +23,7 @@
 mod abort_on_unwind;
 mod coll_bufs;
 mod collective;
+pub(crate) mod collective_call;
 mod collective_requests;
 mod comm;
 mod p2p;
@@ -35,7 +36,8 @@ pub use crate::op::Op;
 pub(crate) use abort_on_unwind::abort_on_unwind;
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
-pub use collective_requests::{Collective, PersistentCollective, collective_init, start};
+pub use collective_call::Collective;
+pub use collective_requests::{PersistentCollective, collective_init, start};
 pub use comm::{Comm, UNDEFINED};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,

@@ -5,6 +5,7 @@ use mpj_collectives::{Arguments, BufIndex, Operation, Span, Step};
 use mpj_devices::Buf;
 
 use super::coll_bufs::{BlockLayout, CollBuf, RankBlocks};
+use super::collective_call::Collective;
 use super::comm::Comm;
 use crate::collective::call_id::CallDigest;
 use crate::collective::plan::{EMPTY_BUF, Plan};
@@ -77,13 +78,14 @@ fn in_place_error(call: &'static str) -> Error {
 }
 
 #[inline]
-pub(super) fn barrier(comm: &Comm, call: &'static str) -> Result<Plan<'static>> {
+pub(super) fn barrier<'a>(comm: &Comm, call: &'static str, _: &Collective<'a>) -> Result<Plan<'a>> {
     plan(comm, call, Operation::Barrier, &comm.arguments(), (0, 0), (None, EMPTY_BUF))
 }
 
 #[inline]
-pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i32) -> Result<Plan<'a>> {
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
+pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let items = collective.recv();
+    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
     let bytes = items.packed_bytes(call)?;
     if comm.rank() != root {
         items.check_receivable(call)?;
@@ -93,16 +95,9 @@ pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i
     plan(comm, call, Operation::Bcast, &arguments, (bytes, root.into()), (None, items))
 }
 
-pub(super) fn reduce<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
-    root: i32,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
+pub(super) fn reduce<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
+    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
     let (own, items) = if comm.rank() == root {
         (check_reduction(call, send, recv, op)?, recv)
     } else {
@@ -121,21 +116,13 @@ pub(super) fn reduce<'a>(
 pub(super) fn allreduce<'a>(
     comm: &Comm,
     call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    reduce_to_all(comm, call, Operation::Allreduce, send, recv, op)
+    reduce_to_all(comm, call, Operation::Allreduce, collective)
 }
 
-pub(super) fn scan<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
-) -> Result<Plan<'a>> {
-    reduce_to_all(comm, call, Operation::Scan, send, recv, op)
+pub(super) fn scan<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    reduce_to_all(comm, call, Operation::Scan, collective)
 }
 
 /// Returns the plan of a reduction of equal vectors that gives every rank a result.
@@ -144,11 +131,9 @@ fn reduce_to_all<'a>(
     comm: &Comm,
     call: &'static str,
     operation: Operation,
-    send: &'a Buf,
-    recv: &'a Buf,
-    op: &'a Op,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
     let own = check_reduction(call, send, recv, op)?;
     let bytes = recv.packed_bytes(call)?;
     let arguments = comm.reduction(own, recv, op);
@@ -158,11 +143,10 @@ fn reduce_to_all<'a>(
 pub(super) fn reduce_scatter<'a>(
     comm: &Comm,
     call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    counts: &[usize],
-    op: &'a Op,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send(), collective.recv(), collective.op);
+    let counts = collective.send_layout.counts();
     if counts.len() != comm.size() as usize {
         let why = format!("{} counts for {} ranks", counts.len(), comm.size());
         return Err(Error::new(ErrorClass::Arg, call, why));
@@ -184,17 +168,10 @@ pub(super) fn reduce_scatter<'a>(
     Ok(plan(comm, call, Operation::ReduceScatter, &arguments, bytes, (Some(send), recv))?.with_op(op))
 }
 
-pub(super) fn gather<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    layout: BlockLayout<'_>,
-    root: i32,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
-    let mut layout = layout;
+pub(super) fn gather<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv) = (collective.send().not_in_place(), collective.recv());
+    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
+    let mut layout = collective.recv_layout;
     if comm.rank() == root {
         layout = layout.resolve_receive(call, comm.size(), recv, send)?;
         recv.check_receivable(call)?;
@@ -214,20 +191,13 @@ pub(super) fn gather<'a>(
     plan(comm, call, Operation::Gather, &arguments, (0, root.into()), (send, recv))
 }
 
-pub(super) fn scatter<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    layout: BlockLayout<'_>,
-    recv: &'a Buf,
-    root: i32,
-) -> Result<Plan<'a>> {
-    let recv = recv.not_in_place();
-    let root = comm.check_rank(call, ErrorClass::Root, root)?;
+pub(super) fn scatter<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv) = (collective.send(), collective.recv().not_in_place());
+    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
     if let Some(recv) = recv {
         recv.check_receivable(call)?;
     }
-    let mut layout = layout;
+    let mut layout = collective.send_layout;
     if comm.rank() == root {
         layout = layout.resolve_send(call, comm.size(), send, recv)?;
         layout.total(call, comm.size(), send)?;
@@ -250,12 +220,10 @@ pub(super) fn scatter<'a>(
 pub(super) fn allgather<'a>(
     comm: &Comm,
     call: &'static str,
-    send: &'a Buf,
-    recv: &'a Buf,
-    layout: BlockLayout<'_>,
+    collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
-    let layout = layout.resolve_receive(call, comm.size(), recv, send)?;
+    let (send, recv) = (collective.send().not_in_place(), collective.recv());
+    let layout = collective.recv_layout.resolve_receive(call, comm.size(), recv, send)?;
     recv.check_receivable(call)?;
     if let Some(send) = send {
         let blocks = RankBlocks::default().with_recv(layout, comm.rank(), comm.size(), recv);
@@ -269,21 +237,14 @@ pub(super) fn allgather<'a>(
     plan(comm, call, Operation::Allgather, &arguments, (total, total as u64), (send, recv))
 }
 
-pub(super) fn alltoall<'a>(
-    comm: &Comm,
-    call: &'static str,
-    send: &'a Buf,
-    layout: BlockLayout<'_>,
-    recv: &'a Buf,
-    back: BlockLayout<'_>,
-) -> Result<Plan<'a>> {
-    let send = send.not_in_place();
+pub(super) fn alltoall<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv) = (collective.send().not_in_place(), collective.recv());
     let (rank, size) = (comm.rank(), comm.size());
-    let back = back.resolve_receive(call, size, recv, None)?;
+    let back = collective.recv_layout.resolve_receive(call, size, recv, None)?;
     recv.check_receivable(call)?;
     let (mut from, mut out) = (BufIndex::TEMP, back);
     if let Some(send) = send {
-        (from, out) = (BufIndex::SEND, layout.resolve_send(call, size, send, None)?);
+        (from, out) = (BufIndex::SEND, collective.send_layout.resolve_send(call, size, send, None)?);
         let blocks = RankBlocks::default().with_send(out, rank, size, send).with_recv(back, rank, size, recv);
         send.block_of(&out, rank).check_same_amount(call, &recv.block_of(&back, rank), &blocks)?;
         send.check_no_alias(call, recv)?;

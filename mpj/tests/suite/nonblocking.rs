@@ -61,16 +61,16 @@ fn start_all(
     let shorts: Vec<Buf> = [3, 5].map(|i| recv(i).part(0, 2)).into();
     let bcast = Buf::slice_mut(&mut words);
     let calls = [
-        Collective::Barrier,
-        Collective::Bcast { items: &bcast, root },
-        Collective::Reduce { send: &whole, recv: recv(0), op: &op, root },
-        Collective::Allreduce { send: &whole, recv: recv(1), op: &op },
-        Collective::Scan { send: &whole, recv: recv(2), op: &op },
-        Collective::ReduceScatter { send: &whole, recv: &shorts[0], counts: &counts, op: &op },
-        Collective::Gather { send: &two, recv: recv(4), layout, root },
-        Collective::Scatter { send: &whole, layout, recv: &shorts[1], root },
-        Collective::Allgather { send: &two, recv: recv(6), layout },
-        Collective::Alltoall { send: &whole, layout, recv: recv(7), back: layout },
+        Collective::barrier(),
+        Collective::bcast(&bcast, root),
+        Collective::reduce(&whole, recv(0), &op, root),
+        Collective::allreduce(&whole, recv(1), &op),
+        Collective::scan(&whole, recv(2), &op),
+        Collective::reduce_scatter(&whole, &shorts[0], &counts, &op),
+        Collective::gather(&two, recv(4), layout, root),
+        Collective::scatter(&whole, layout, &shorts[1], root),
+        Collective::allgather(&two, recv(6), layout),
+        Collective::alltoall(&whole, layout, recv(7), layout),
     ];
     // SAFETY: the buffers live until all requests have completed.
     let started = calls.map(|call| unsafe { raw::start(comm, call, None) });
@@ -470,13 +470,9 @@ fn persistent_collectives_restart_with_new_data() {
             let (send, recv, items) =
                 (Buf::slice_mut(&mut mine), Buf::slice_mut(&mut sum), Buf::slice_mut(&mut shared));
             let comm = world.as_raw();
-            let mut reduced = raw::collective_init(
-                comm,
-                Collective::Allreduce { send: &send, recv: &recv, op: &op },
-                None,
-            )?;
-            let mut spread = raw::collective_init(comm, Collective::Bcast { items: &items, root: 1 }, None)?;
-            let mut barrier = raw::collective_init(comm, Collective::Barrier, None)?;
+            let mut reduced = raw::collective_init(comm, Collective::allreduce(&send, &recv, &op), None)?;
+            let mut spread = raw::collective_init(comm, Collective::bcast(&items, 1), None)?;
+            let mut barrier = raw::collective_init(comm, Collective::barrier(), None)?;
             reduced.wait()?;
             for round in 0..100 {
                 mine.copy_from_slice(&samples::<u64>(me, round, len));
@@ -513,7 +509,7 @@ fn init_failure_on_one_rank_fails_all_ranks() {
             let mut items = [0u8];
             let root = if world.rank() == 0 { -1 } else { 0 };
             let items = Buf::slice_mut(&mut items);
-            raw::collective_init(world.as_raw(), Collective::Bcast { items: &items, root }, None).map(drop)
+            raw::collective_init(world.as_raw(), Collective::bcast(&items, root), None).map(drop)
         });
         for error in errors {
             assert!(error.to_string().contains("bcast_init: root -1"), "{error}");
@@ -528,10 +524,10 @@ fn dropped_requests_free_their_buffers() {
     ranks(3, move |world| {
         for _ in 0..10 {
             // SAFETY: a barrier has no buffers.
-            let barrier = unsafe { raw::start(world.as_raw(), Collective::Barrier, Some(kept.clone()))? };
+            let barrier = unsafe { raw::start(world.as_raw(), Collective::barrier(), Some(kept.clone()))? };
             drop(barrier);
         }
-        drop(raw::collective_init(world.as_raw(), Collective::Barrier, Some(kept.clone()))?);
+        drop(raw::collective_init(world.as_raw(), Collective::barrier(), Some(kept.clone()))?);
         world.barrier()?;
         Ok(())
     });

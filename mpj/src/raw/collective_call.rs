@@ -1,0 +1,161 @@
+//! A collective call as a value: the table of the calls, and the arguments of one call.
+
+use mpj_devices::Buf;
+
+use super::coll_bufs::BlockLayout;
+use super::comm::Comm;
+use super::plans;
+use crate::collective::plan::{EMPTY_BUF, Plan};
+use crate::error::Result;
+use crate::op::Op;
+
+/// A collective and its arguments, which are those of the blocking call of the same name.
+#[derive(Clone, Copy, Debug)]
+pub struct Collective<'a> {
+    pub(crate) call: &'static Call,
+    /// One buffer, or one for each rank.
+    pub(crate) send: &'a [Buf],
+    /// As `send`.
+    pub(crate) recv: &'a [Buf],
+    pub(crate) send_layout: BlockLayout<'a>,
+    pub(crate) recv_layout: BlockLayout<'a>,
+    pub(crate) op: &'a Op,
+    pub(crate) root: i32,
+}
+
+type PlanFn = for<'a> fn(&Comm, &'static str, &Collective<'a>) -> Result<Plan<'a>>;
+
+/// The names of a call, and the function that checks its arguments and returns its plan.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(super) blocking: &'static str,
+    pub(super) started: &'static str,
+    pub(super) init: &'static str,
+    pub(super) plan: PlanFn,
+}
+
+macro_rules! calls {
+    ($($call:ident = $name:literal $plan:path;)*) => {$(
+        pub(crate) const $call: &Call = &Call {
+            blocking: $name,
+            started: concat!("i", $name),
+            init: concat!($name, "_init"),
+            plan: $plan,
+        };
+    )*};
+}
+
+calls! {
+    BARRIER = "barrier" plans::barrier;
+    BCAST = "bcast" plans::bcast;
+    REDUCE = "reduce" plans::reduce;
+    ALLREDUCE = "allreduce" plans::allreduce;
+    REDUCE_SCATTER = "reduce_scatter" plans::reduce_scatter;
+    SCAN = "scan" plans::scan;
+    GATHER = "gather" plans::gather;
+    GATHERV = "gatherv" plans::gather;
+    SCATTER = "scatter" plans::scatter;
+    SCATTERV = "scatterv" plans::scatter;
+    ALLGATHER = "allgather" plans::allgather;
+    ALLGATHERV = "allgatherv" plans::allgather;
+    ALLTOALL = "alltoall" plans::alltoall;
+    ALLTOALLV = "alltoallv" plans::alltoall;
+}
+
+impl Collective<'_> {
+    /// The operation of a call that has none.
+    pub(crate) const NO_OP: &'static Op = &Op::Sum;
+}
+
+impl<'a> Collective<'a> {
+    #[inline]
+    pub(crate) fn new(call: &'static Call, send: &'a Buf, recv: &'a Buf) -> Self {
+        Collective {
+            call,
+            send: std::slice::from_ref(send),
+            recv: std::slice::from_ref(recv),
+            send_layout: BlockLayout::EvenSplit,
+            recv_layout: BlockLayout::EvenSplit,
+            op: Collective::NO_OP,
+            root: 0,
+        }
+    }
+
+    /// Returns the only send buffer.
+    #[inline]
+    pub(super) fn send(&self) -> &'a Buf {
+        self.send.first().unwrap_or(EMPTY_BUF)
+    }
+
+    /// Returns the only receive buffer.
+    #[inline]
+    pub(super) fn recv(&self) -> &'a Buf {
+        self.recv.first().unwrap_or(EMPTY_BUF)
+    }
+
+    /// As [`barrier`](super::barrier).
+    #[inline]
+    pub fn barrier() -> Self {
+        Collective::new(BARRIER, EMPTY_BUF, EMPTY_BUF)
+    }
+
+    /// As [`bcast`](super::bcast).
+    #[inline]
+    pub fn bcast(items: &'a Buf, root: i32) -> Self {
+        Collective { root, ..Collective::new(BCAST, items, items) }
+    }
+
+    /// As [`reduce`](super::reduce).
+    #[inline]
+    pub fn reduce(send: &'a Buf, recv: &'a Buf, op: &'a Op, root: i32) -> Self {
+        Collective { op, root, ..Collective::new(REDUCE, send, recv) }
+    }
+
+    /// As [`allreduce`](super::allreduce).
+    #[inline]
+    pub fn allreduce(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
+        Collective { op, ..Collective::new(ALLREDUCE, send, recv) }
+    }
+
+    /// As [`reduce_scatter`](super::reduce_scatter).
+    #[inline]
+    pub fn reduce_scatter(send: &'a Buf, recv: &'a Buf, counts: &'a [usize], op: &'a Op) -> Self {
+        // The plan computes the displacements.
+        let send_layout = BlockLayout::Varying { counts, displacements: &[] };
+        Collective { op, send_layout, ..Collective::new(REDUCE_SCATTER, send, recv) }
+    }
+
+    /// As [`scan`](super::scan).
+    #[inline]
+    pub fn scan(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
+        Collective { op, ..Collective::new(SCAN, send, recv) }
+    }
+
+    /// As [`gather`](super::gather).
+    #[inline]
+    pub fn gather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>, root: i32) -> Self {
+        let call = layout.choose(GATHER, GATHERV);
+        Collective { recv_layout: layout, root, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`scatter`](super::scatter).
+    #[inline]
+    pub fn scatter(send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, root: i32) -> Self {
+        let call = layout.choose(SCATTER, SCATTERV);
+        Collective { send_layout: layout, root, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`allgather`](super::allgather).
+    #[inline]
+    pub fn allgather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>) -> Self {
+        let call = layout.choose(ALLGATHER, ALLGATHERV);
+        Collective { recv_layout: layout, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`alltoall`](super::alltoall).
+    #[inline]
+    pub fn alltoall(send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a>) -> Self {
+        let call = back.choose(ALLTOALL, ALLTOALLV);
+        Collective { send_layout: layout, recv_layout: back, ..Collective::new(call, send, recv) }
+    }
+}
