@@ -39,7 +39,7 @@ use crate::address::number;
 use crate::op::Op;
 use crate::raw::collective_call::{self as calls, Call};
 use crate::raw::{self, BlockLayout, Buf};
-use crate::request::{BufsFn, OwnedCell};
+use crate::request::{BufsFn, CallBufs, OwnedCell};
 use crate::types::{RecvBuf, SendBuf};
 
 /// A collective call that owns its buffers `B`. See the [module](self).
@@ -89,14 +89,14 @@ impl Arguments {
         Arguments { op: Some(op), ..Arguments::of(call) }
     }
 
-    fn as_raw<'a>(&'a self, send: &'a Buf, recv: &'a Buf) -> raw::Collective<'a> {
+    fn as_raw<'a>(&'a self, (send, recv): (&'a [Buf], &'a [Buf])) -> raw::Collective<'a> {
         let Arguments { call, op, root, send: send_layout, recv: recv_layout } = self;
         raw::Collective {
             send_layout: send_layout.as_raw(),
             recv_layout: recv_layout.as_raw(),
             root: *root,
             op: op.as_ref().unwrap_or(raw::Collective::NO_OP),
-            ..raw::Collective::new(call, send, recv)
+            ..raw::Collective::with_lists(call, send, recv)
         }
     }
 }
@@ -110,9 +110,9 @@ impl<B> OwnedCollective<B> {
     where
         B: Send + Sync + 'static,
     {
-        let (send, recv) = (self.bufs)(&self.cell);
+        let bufs = (self.bufs)(&self.cell);
         let keep: raw::KeepAlive = self.cell.clone();
-        f(self.arguments.as_raw(&send, &recv), keep).map(|value| (value, self.cell, self.bufs))
+        f(self.arguments.as_raw(bufs.as_slices()), keep).map(|value| (value, self.cell, self.bufs))
     }
 }
 
@@ -134,14 +134,14 @@ where
 pub fn barrier() -> OwnedCollective<()> {
     OwnedCollective {
         cell: OwnedCell::shared(()),
-        bufs: |_| (Buf::empty(), Buf::empty()),
+        bufs: |_| CallBufs::Pair([Buf::empty(), Buf::empty()]),
         arguments: Arguments::of(calls::BARRIER),
     }
 }
 
 /// A broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
 pub fn bcast<B: RecvBuf + Send + 'static>(buf: B, root: usize) -> OwnedCollective<B> {
-    let bufs: BufsFn<B> = |cell| (Buf::empty(), cell.recv_buf());
+    let bufs: BufsFn<B> = |cell| CallBufs::Pair([Buf::empty(), cell.recv_buf()]);
     OwnedCollective {
         cell: OwnedCell::shared(buf),
         bufs,
@@ -178,6 +178,25 @@ where
         recv,
         Arguments { send: Layout::varying(counts, &[]), ..Arguments::reduction(calls::REDUCE_SCATTER, op) },
     )
+}
+
+/// A reduction whose result is scattered in equal blocks: see
+/// [`Intracomm::reduce_scatter_block`](crate::Intracomm::reduce_scatter_block).
+pub fn reduce_scatter_block<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Arguments::reduction(calls::REDUCE_SCATTER_BLOCK, op))
+}
+
+/// An exclusive prefix reduction: see [`Intracomm::exscan`](crate::Intracomm::exscan).
+pub fn exscan<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Arguments::reduction(calls::EXSCAN, op))
 }
 
 /// A prefix reduction: see [`Intracomm::scan`](crate::Intracomm::scan).
@@ -292,4 +311,37 @@ where
         recv,
         Arguments { send: parts(send_parts), recv: parts(recv_parts), ..Arguments::of(calls::ALLTOALLV) },
     )
+}
+
+/// An exchange of buffers of different types: see [`Intracomm::alltoallw`](crate::Intracomm::alltoallw). If the buffers
+/// have different Rust types, box them: `Box<dyn SendBuf + Send + Sync>`.
+///
+/// ```
+/// use mpj::{RecvBuf, SendBuf, coll};
+///
+/// # mpj::threads(2, |world| {
+/// // To rank 0 a number, to rank 1 a text.
+/// let send: [Box<dyn SendBuf + Send + Sync>; 2] = [Box::new([0.5 + world.rank() as f64]), Box::new(*b"text")];
+/// let recv: Vec<Vec<u8>> = vec![vec![0; 4]; 2];
+/// let mut numbers = vec![vec![0.0]; 2];
+/// if world.rank() == 0 {
+///     ((_, numbers), _) = world.start(coll::alltoallw(send.into(), numbers))?.wait()?;
+///     assert_eq!(numbers, [[0.5], [1.5]]);
+/// } else {
+///     let ((_, texts), _) = world.start(coll::alltoallw(send.into(), recv))?.wait()?;
+///     assert_eq!(texts, [b"text", b"text"]);
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn alltoallw<S, R>(send: Vec<S>, recv: Vec<R>) -> OwnedCollective<(Vec<S>, Vec<R>)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    let bufs: BufsFn<(Vec<S>, Vec<R>)> = OwnedCell::bufs_per_rank;
+    OwnedCollective {
+        cell: OwnedCell::shared((send, recv)),
+        bufs,
+        arguments: Arguments::of(calls::ALLTOALLW),
+    }
 }

@@ -178,6 +178,8 @@ fn collectives() {
             let used = memory_of_all_ranks(&world, || {
                 world.allreduce(&mine, &mut sum, Op::Sum)?;
                 world.bcast(&mut sum, 1)?;
+                world.exscan(&mine, &mut sum, Op::Sum)?;
+                world.reduce_scatter_block(&mine, &mut sum[..4 / size], Op::Sum)?;
                 world.barrier()
             })?;
             if let Some(used) = used {

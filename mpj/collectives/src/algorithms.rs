@@ -11,6 +11,8 @@ mod barrier_dissemination;
 mod barrier_linear;
 mod bcast_binomial;
 mod bcast_linear;
+mod exscan_linear;
+mod exscan_recursive_doubling;
 mod gather_linear;
 mod local;
 mod reduce_binomial;
@@ -52,7 +54,8 @@ pub enum Requirement {
 }
 
 use Operation::{
-    Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan, Scatter,
+    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, Reduce, ReduceScatter,
+    ReduceScatterBlock, Scan, Scatter,
 };
 use Requirement::{Commutative, ItemPerRank};
 
@@ -77,6 +80,11 @@ pub const ALGORITHMS: &[Algorithm] = &[
     algorithm(Allgather, 2, "ring", &[], allgather_ring::steps),
     algorithm(Alltoall, 1, "linear", &[], alltoall_linear::steps),
     algorithm(Alltoall, 2, "pairwise", &[], alltoall_pairwise::steps),
+    algorithm(Exscan, 1, "linear", &[], exscan_linear::steps),
+    algorithm(Exscan, 2, "recursive_doubling", &[], exscan_recursive_doubling::steps),
+    algorithm(ReduceScatterBlock, 1, "pairwise", &[], reduce_scatter_pairwise::steps),
+    algorithm(Alltoallw, 1, "linear", &[], alltoall_linear::steps),
+    algorithm(Alltoallw, 2, "pairwise", &[], alltoall_pairwise::steps),
 ];
 
 const fn algorithm(

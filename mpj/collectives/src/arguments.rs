@@ -14,6 +14,8 @@ pub type Blocks<'a> = &'a dyn Fn(u32) -> Span;
 /// * In a reduction to a root, the other ranks must not use the receive buffer.
 /// * In a gather and a scatter, only the root uses `recv` and `send`, which can panic on other ranks.
 /// * The send buffer is never written.
+/// * In an exclusive scan, rank 0 does not use the receive buffer, unless its own items are there.
+/// * In a reduce-scatter in place, the blocks to send are in the receive buffer, which begins with the result.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     /// The calling rank.

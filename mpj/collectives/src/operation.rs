@@ -67,6 +67,12 @@ operations! {
     GatherBuffers = 15 "gather_buffers",
     /// Scatters sectioned messages.
     ScatterBuffers = 16 "scatter_buffers",
+    /// Combines, at each rank, the items of the ranks below it.
+    Exscan = 17 "exscan",
+    /// Combines the items of all ranks; each rank gets one of the equal blocks of the result.
+    ReduceScatterBlock = 18 "reduce_scatter_block",
+    /// Sends a block to each rank, each in a buffer and of a type of its own.
+    Alltoallw = 19 "alltoallw",
 }
 
 impl fmt::Display for Operation {

@@ -31,6 +31,9 @@ const DEFAULTS: &[(Operation, &str)] = &[
     (Operation::Scatter, "linear"),
     (Operation::Allgather, "linear:bytes=0-64K,ring"),
     (Operation::Alltoall, "linear:bytes=0-64K,pairwise"),
+    (Operation::Exscan, "linear:ranks=3-8:bytes=0-4K,recursive_doubling"),
+    (Operation::ReduceScatterBlock, "pairwise"),
+    (Operation::Alltoallw, "linear:bytes=0-64K,pairwise"),
 ];
 
 /// The rules of every operation.
@@ -50,7 +53,8 @@ struct Rule {
 
 impl Default for Rules {
     fn default() -> Self {
-        let mut rules = Rules { by_code: vec![Vec::new(); 1 + Operation::ALL.len()] };
+        let max_code = Operation::ALL.iter().map(|operation| *operation as usize).max().unwrap_or(0);
+        let mut rules = Rules { by_code: vec![Vec::new(); 1 + max_code] };
         for (operation, text) in DEFAULTS {
             rules.set(*operation, text).expect("the default rules are valid");
         }

@@ -14,6 +14,8 @@ impl BufIndex {
     /// The second temporary buffer. Two sets of items cannot share a buffer: the last items of the first set can have
     /// gaps in which the second set would begin.
     pub const TEMP2: BufIndex = BufIndex(3);
+    /// The third temporary buffer.
+    pub const TEMP3: BufIndex = BufIndex(4);
 
     /// Returns the index with this number.
     pub fn new(index: u32) -> Self {

@@ -13,4 +13,4 @@ mod sequence;
 mod stall;
 mod state;
 pub(crate) mod task;
-mod temp_buffers;
+pub(crate) mod temp_buffers;

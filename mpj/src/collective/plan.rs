@@ -26,7 +26,11 @@ pub(crate) struct Plan<'a> {
 pub(crate) enum UserBuffers<'a> {
     /// A send and a receive buffer; the same buffer twice if the plan has only one. Needs no allocation.
     Pair(&'a Buf, &'a Buf),
-    List(Cow<'a, [Buf]>),
+    List {
+        bufs: Cow<'a, [Buf]>,
+        /// The memory of the last buffers, which are not the caller's.
+        temp: Vec<TempBuffers>,
+    },
 }
 
 /// Like `Cow`, but the owned value is in a `Box`.
@@ -65,7 +69,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn items(&self) -> usize {
         match &self.user {
             UserBuffers::Pair(send, recv) => send.count().max(recv.count()),
-            UserBuffers::List(all) => all.iter().map(Buf::count).sum(),
+            UserBuffers::List { bufs, .. } => bufs.iter().map(Buf::count).sum(),
         }
     }
 
@@ -76,26 +80,31 @@ impl<'a> Plan<'a> {
     /// Clones the operation and the descriptions of the buffers, not their memory.
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { digest, steps, user, op } = self;
-        let user = match user {
-            UserBuffers::Pair(send, recv) => vec![send.clone(), recv.clone()],
-            UserBuffers::List(all) => all.into_owned(),
+        let (bufs, temp) = match user {
+            UserBuffers::Pair(send, recv) => (vec![send.clone(), recv.clone()], Vec::new()),
+            UserBuffers::List { bufs, temp } => (bufs.into_owned(), temp),
         };
         let op = op.map(|op| match op {
             MaybeOwned::Borrowed(op) => MaybeOwned::Owned(Box::new(op.clone())),
             MaybeOwned::Owned(op) => MaybeOwned::Owned(op),
         });
-        Plan { digest, steps, user: UserBuffers::List(Cow::Owned(user)), op }
+        Plan { digest, steps, user: UserBuffers::List { bufs: Cow::Owned(bufs), temp }, op }
     }
 
-    /// Replaces the buffers for which `bufs` has a new one.
+    /// Replaces the caller's buffers for which `bufs` has a new one; an empty list replaces none.
     ///
     /// # Errors
-    /// The number, the type or the memory layout of the items differs, or the kind of memory.
-    pub(crate) fn rebind(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
-        let UserBuffers::List(user) = &mut self.user else { return Ok(()) };
+    /// The number, the type or the memory layout of the items differs, or the kind of memory, or the number of buffers.
+    pub(crate) fn rebind(&mut self, call: &'static str, bufs: &[Option<&Buf>]) -> Result<()> {
+        let UserBuffers::List { bufs: user, temp } = &mut self.user else { return Ok(()) };
         let user = user.to_mut();
+        let expected = user.len() - temp.len();
+        if !bufs.is_empty() && bufs.len() != expected {
+            let why = format!("expected {expected} buffers as in the prepared call, found {}", bufs.len());
+            return Err(Error::new(ErrorClass::Buffer, call, why));
+        }
         for (old, new) in user.iter_mut().zip(bufs) {
-            let Some(new) = new else { continue };
+            let Some(new) = *new else { continue };
             if !same_layout(old, new) {
                 let (prepared, found) = (describe(old), describe(new));
                 let why = format!("expected {prepared} as in the prepared call, found {found}");
@@ -151,7 +160,7 @@ impl UserBuffers<'_> {
             (UserBuffers::Pair(send, _), BufIndex::SEND) => Some(send),
             (UserBuffers::Pair(_, recv), BufIndex::RECV) => Some(recv),
             (UserBuffers::Pair(..), _) => None,
-            (UserBuffers::List(all), index) => all.get(index.index()),
+            (UserBuffers::List { bufs, .. }, index) => bufs.get(index.index()),
         }
     }
 
@@ -159,7 +168,7 @@ impl UserBuffers<'_> {
     pub(super) fn count(&self) -> usize {
         match self {
             UserBuffers::Pair(..) => 2,
-            UserBuffers::List(all) => all.len(),
+            UserBuffers::List { bufs, .. } => bufs.len(),
         }
     }
 }

@@ -97,7 +97,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         self.stall.note_sleep();
     }
 
-    pub(super) fn rebind(&mut self, bufs: [Option<&Buf>; 2]) -> Result<()> {
+    pub(super) fn rebind(&mut self, bufs: &[Option<&Buf>]) -> Result<()> {
         self.plan.rebind(self.call.name, bufs)
     }
 

@@ -123,7 +123,7 @@ impl CollectiveTask {
     ///
     /// # Safety
     /// As [`start`](Self::start).
-    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: [Option<&Buf>; 2]) -> Result<()> {
+    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: &[Option<&Buf>]) -> Result<()> {
         if self.phase.load(Ordering::Acquire) != IDLE {
             return Err(Error::new(
                 ErrorClass::Request,

@@ -58,7 +58,8 @@ impl TempBuffers {
         (count > 0).then(|| TempBuffers::new(call, datatype, items, count)).transpose()
     }
 
-    fn new(call: &'static str, datatype: &Datatype, items: usize, count: usize) -> Result<Self> {
+    /// Allocates `count` buffers of `items` items each.
+    pub(crate) fn new(call: &'static str, datatype: &Datatype, items: usize, count: usize) -> Result<Self> {
         let too_large = || Error::buf(call, BufError::TooLarge { count: items });
         let (low, high) = datatype.byte_bounds(items).map_err(|_| too_large())?;
         // A block begins at a cache line, and items keep their alignment if the start of the first one does.

@@ -4,7 +4,7 @@ use super::Intracomm;
 use crate::address::number;
 use crate::error::Result;
 use crate::op::Op;
-use crate::raw::{self, BlockLayout};
+use crate::raw::{self, BlockLayout, Buf};
 use crate::types::{RecvBuf, SendBuf};
 
 impl Intracomm {
@@ -97,6 +97,30 @@ impl Intracomm {
         unsafe { raw::reduce_scatter(self.as_raw(), &send.send_buf(), &recv.recv_buf(), counts, &op) }
     }
 
+    /// Combines the buffers of all ranks, element by element, in order of rank if the operation is not commutative, and
+    /// scatters the result in equal blocks (MPI_Reduce_scatter_block). `send` is `size` times as long as `recv`.
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let mine = [1u32, 10, 100].map(|x| x * (world.rank() as u32 + 1));
+    /// let mut part = [0];
+    /// world.reduce_scatter_block(&mine, &mut part, mpj::Op::Sum)?;
+    /// assert_eq!(part[0], [6, 60, 600][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce); `Count` if `send` is not `size` times as long as `recv`.
+    pub fn reduce_scatter_block<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::reduce_scatter_block(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
+    }
+
     /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r` (MPI_Scan).
     ///
     /// ```
@@ -117,6 +141,30 @@ impl Intracomm {
     ) -> Result<()> {
         // SAFETY: as in `reduce`.
         unsafe { raw::scan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
+    }
+
+    /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r - 1` (MPI_Exscan). Rank 0 has no result: its
+    /// `recv` does not change, and can have any length.
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// // The position of this rank's items in the sequence of the items of all ranks.
+    /// let (count, mut position) = (10 * world.rank(), [0]);
+    /// world.exscan(&[count], &mut position, mpj::Op::Sum)?;
+    /// assert_eq!(position[0], [0, 0, 10, 30][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn exscan<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::exscan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
     /// Gathers the buffers of all ranks at `root`, in order of rank (MPI_Gather). `recv` is used only at the root, and
@@ -257,5 +305,34 @@ impl Intracomm {
         let back = BlockLayout::Varying { counts: recv_parts.0, displacements: recv_parts.1 };
         // SAFETY: as in `reduce`.
         unsafe { raw::alltoall(self.as_raw(), &send.send_buf(), out, &recv.recv_buf(), back) }
+    }
+
+    /// Sends `send[r]` to each rank `r`, and receives into `recv[r]` from it (MPI_Alltoallw). Each buffer has a length, a
+    /// position and a datatype of its own, as a [`View`](crate::View) describes them.
+    ///
+    /// ```
+    /// use mpj::{Datatype, View};
+    ///
+    /// # mpj::threads(2, |world| {
+    /// // Each rank has two rows of a 4 × 4 matrix, and gets two of its columns.
+    /// let me = world.rank() as u32;
+    /// let rows: Vec<u32> = (8 * me..8 * me + 8).collect();
+    /// let block = Datatype::of::<u32>().vector(2, 2, 4)?;
+    /// let send = [View::new(&rows, 0, &block, 1)?, View::new(&rows, 2, &block, 1)?];
+    /// let mut columns = [0; 8];
+    /// let (upper, lower) = columns.split_at_mut(4);
+    /// world.alltoallw(&send, &mut [upper, lower])?;
+    /// assert_eq!(columns, [0, 1, 4, 5, 8, 9, 12, 13].map(|x| x + 2 * me));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`alltoallv`](Self::alltoallv); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of buffers is not the
+    /// number of ranks.
+    pub fn alltoallw<S: SendBuf, R: RecvBuf>(&self, send: &[S], recv: &mut [R]) -> Result<()> {
+        let send: Vec<Buf> = send.iter().map(SendBuf::send_buf).collect();
+        let recv: Vec<Buf> = recv.iter_mut().map(RecvBuf::recv_buf).collect();
+        // SAFETY: as in `reduce`; each receive buffer is borrowed mutably, so no two of them overlap.
+        unsafe { raw::alltoallw(self.as_raw(), &send, &recv) }
     }
 }

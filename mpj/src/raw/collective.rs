@@ -7,8 +7,8 @@
 //! call that is refused because of its arguments fails in the same way.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
-//! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root, in [`reduce_scatter`]
-//! on no rank.
+//! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root. In [`reduce_scatter`] and
+//! [`reduce_scatter_block`], `recv` then has the items of all blocks, and the result replaces the first of them.
 
 use std::borrow::Cow;
 
@@ -125,6 +125,33 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     unsafe { run(comm, Collective::scan(send, recv, op), plans::scan) }
 }
 
+/// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the block `r` of the
+/// result, which is divided evenly among the ranks.
+///
+/// # Errors
+/// As [`allreduce`]; [`ErrorClass::Count`](crate::ErrorClass::Count) if the items cannot be divided evenly.
+///
+/// # Safety
+/// The contracts of both buffers, which do not overlap.
+pub unsafe fn reduce_scatter_block(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
+    let collective = Collective::reduce_scatter_block(send, recv, op);
+    // SAFETY: the caller's contract.
+    unsafe { run(comm, collective, plans::reduce_scatter_block) }
+}
+
+/// Gives rank `r` the combination of the items of ranks 0 to `r - 1`. Rank 0 has no result: its `recv` is not used, and
+/// items that are in place there do not change.
+///
+/// # Errors
+/// As [`allreduce`].
+///
+/// # Safety
+/// The contracts of both buffers, which do not overlap.
+pub unsafe fn exscan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { run(comm, Collective::exscan(send, recv, op), plans::exscan) }
+}
+
 /// Gathers the items of all ranks at `root`, placed by `layout`. `layout` and `recv` are used only at the root, whose
 /// own items may be in place.
 ///
@@ -181,6 +208,20 @@ pub unsafe fn alltoall(
 ) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe { run(comm, Collective::alltoall(send, layout, recv, back), plans::alltoall) }
+}
+
+/// Sends the items of `send[r]` to rank `r`, and receives into `recv[r]` from rank `r` (`MPI_Alltoallw`). Each buffer has
+/// its own address, count and datatype. In place (`send` is one [`Buf::in_place`]), the received items replace those that
+/// were sent, and the call allocates memory of the size of `recv`.
+///
+/// # Errors
+/// As [`alltoall`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of buffers is not the number of ranks.
+///
+/// # Safety
+/// The contracts of all buffers, which do not overlap.
+pub unsafe fn alltoallw(comm: &Comm, send: &[Buf], recv: &[Buf]) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { run(comm, Collective::alltoallw(send, recv), plans::alltoallw) }
 }
 
 /// Collectives inside another call. All parts of a call have the same digest, which contains no algorithm: a part has
@@ -252,7 +293,8 @@ impl BlockingCall<'_> {
         let recv_block = |rank| span(1 + rank);
         let call = Arguments { root, own: Some(span(0)), recv: &recv_block, ..self.arguments() };
         let steps = steps_of((Operation::Gather, "linear"), &call);
-        let plan = Plan { digest, steps, user: UserBuffers::List(Cow::Borrowed(bufs)), op: None };
+        let user = UserBuffers::List { bufs: Cow::Borrowed(bufs), temp: Vec::new() };
+        let plan = Plan { digest, steps, user, op: None };
         // SAFETY: the caller's contract.
         unsafe { self.run(plan) }
     }

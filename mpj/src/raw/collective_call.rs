@@ -1,5 +1,7 @@
 //! A collective call as a value: the table of the calls, and the arguments of one call.
 
+use std::slice::from_ref;
+
 use mpj_devices::Buf;
 
 use super::coll_bufs::BlockLayout;
@@ -51,7 +53,9 @@ calls! {
     REDUCE = "reduce" plans::reduce;
     ALLREDUCE = "allreduce" plans::allreduce;
     REDUCE_SCATTER = "reduce_scatter" plans::reduce_scatter;
+    REDUCE_SCATTER_BLOCK = "reduce_scatter_block" plans::reduce_scatter_block;
     SCAN = "scan" plans::scan;
+    EXSCAN = "exscan" plans::exscan;
     GATHER = "gather" plans::gather;
     GATHERV = "gatherv" plans::gather;
     SCATTER = "scatter" plans::scatter;
@@ -60,6 +64,7 @@ calls! {
     ALLGATHERV = "allgatherv" plans::allgather;
     ALLTOALL = "alltoall" plans::alltoall;
     ALLTOALLV = "alltoallv" plans::alltoall;
+    ALLTOALLW = "alltoallw" plans::alltoallw;
 }
 
 impl Collective<'_> {
@@ -69,16 +74,21 @@ impl Collective<'_> {
 
 impl<'a> Collective<'a> {
     #[inline]
-    pub(crate) fn new(call: &'static Call, send: &'a Buf, recv: &'a Buf) -> Self {
+    pub(crate) fn with_lists(call: &'static Call, send: &'a [Buf], recv: &'a [Buf]) -> Self {
         Collective {
             call,
-            send: std::slice::from_ref(send),
-            recv: std::slice::from_ref(recv),
+            send,
+            recv,
             send_layout: BlockLayout::EvenSplit,
             recv_layout: BlockLayout::EvenSplit,
             op: Collective::NO_OP,
             root: 0,
         }
+    }
+
+    #[inline]
+    fn new(call: &'static Call, send: &'a Buf, recv: &'a Buf) -> Self {
+        Collective::with_lists(call, from_ref(send), from_ref(recv))
     }
 
     /// Returns the only send buffer.
@@ -125,6 +135,18 @@ impl<'a> Collective<'a> {
         Collective { op, send_layout, ..Collective::new(REDUCE_SCATTER, send, recv) }
     }
 
+    /// As [`reduce_scatter_block`](super::reduce_scatter_block).
+    #[inline]
+    pub fn reduce_scatter_block(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
+        Collective { op, ..Collective::new(REDUCE_SCATTER_BLOCK, send, recv) }
+    }
+
+    /// As [`exscan`](super::exscan).
+    #[inline]
+    pub fn exscan(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
+        Collective { op, ..Collective::new(EXSCAN, send, recv) }
+    }
+
     /// As [`scan`](super::scan).
     #[inline]
     pub fn scan(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
@@ -157,5 +179,11 @@ impl<'a> Collective<'a> {
     pub fn alltoall(send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a>) -> Self {
         let call = back.choose(ALLTOALL, ALLTOALLV);
         Collective { send_layout: layout, recv_layout: back, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`alltoallw`](super::alltoallw).
+    #[inline]
+    pub fn alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
+        Collective::with_lists(ALLTOALLW, send, recv)
     }
 }

@@ -4,6 +4,7 @@
 //! Every rank must start the collectives of a communicator, including blocking ones, in the same order, and can wait
 //! for them in any order. Calls that wait or test make progress for all of them; a rank that only computes makes none.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use mpj_collectives::BufIndex;
@@ -12,7 +13,7 @@ use mpj_devices::{Buf, KeepAlive};
 use super::collective_call::Collective;
 use super::comm::Comm;
 use super::request::Request;
-use crate::collective::plan::{EMPTY_BUF, Plan};
+use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::collective::task::CollectiveTask;
 use crate::error::Result;
 
@@ -49,8 +50,8 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
 pub struct PersistentCollective {
     comm: Comm,
     task: Arc<CollectiveTask>,
-    /// The roles of the buffers with the first two indices.
-    roles: [Role; 2],
+    /// The roles of the buffers with the first two indices; `None` if the call has a buffer for each rank.
+    roles: Option<[Role; 2]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +82,8 @@ pub fn collective_init(
             Some(buf) if std::ptr::eq(buf, send) => Role::Send,
             _ => Role::None,
         };
-        let roles = [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
+        let pair = || [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
+        let roles = matches!(plan.user, UserBuffers::Pair(..)).then(pair);
         let task = CollectiveTask::prepare(comm.collectives(), call, blocking.seq(), plan, keep)?;
         // Running a plan, even without steps, checks for failure notices of other ranks.
         // SAFETY: the steps access no memory.
@@ -101,7 +103,7 @@ impl PersistentCollective {
     pub unsafe fn start(&mut self) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
         // SAFETY: the caller's contract.
-        unsafe { self.task.restart([None; 2]) }
+        unsafe { self.task.restart(&[]) }
     }
 
     /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
@@ -113,15 +115,36 @@ impl PersistentCollective {
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
     pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.start_with_lists(from_ref(send), from_ref(recv)) }
+    }
+
+    /// As [`start_with`](Self::start_with), for a call with a buffer for each rank.
+    ///
+    /// # Errors
+    /// As [`start_with`](Self::start_with); the number of buffers differs, of which the other ranks are notified.
+    ///
+    /// # Safety
+    /// The contract of the blocking call, until the operation has completed.
+    pub unsafe fn start_with_lists(&mut self, send: &[Buf], recv: &[Buf]) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
-        let bufs = self.roles.map(|role| match role {
-            Role::Send => Some(send),
-            Role::Recv => Some(recv),
+        let of_role = |role| match role {
+            Role::Send => send.first(),
+            Role::Recv => recv.first(),
             Role::None => None,
-        });
-        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
-        // steps lie in them.
-        unsafe { self.task.restart(bufs) }
+        };
+        match self.roles {
+            // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
+            // steps lie in them.
+            Some(roles) if (send.len(), recv.len()) == (1, 1) => unsafe {
+                self.task.restart(&roles.map(of_role))
+            },
+            _ => {
+                let all = send.iter().filter(|send| !send.is_in_place()).chain(recv).map(Some);
+                // SAFETY: as above.
+                unsafe { self.task.restart(&all.collect::<Vec<_>>()) }
+            }
+        }
     }
 
     /// Waits until the active call has completed; without an active call, returns at once.

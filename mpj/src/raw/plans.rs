@@ -1,9 +1,12 @@
 //! The plan of each collective: functions that check the arguments and compute the steps of this rank, for blocking,
 //! non-blocking and persistent calls. They send nothing.
 
-use mpj_collectives::{Arguments, BufIndex, Operation, Span, Step};
+mod blocks;
+
+use mpj_collectives::{Arguments, BufIndex, Operation, Span};
 use mpj_devices::Buf;
 
+pub(super) use self::blocks::{allgather, alltoall, alltoallw, gather, scatter};
 use super::coll_bufs::{BlockLayout, CollBuf, RankBlocks};
 use super::collective_call::Collective;
 use super::comm::Comm;
@@ -73,6 +76,12 @@ fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) 
     Ok(send.map_or_else(|| recv.full_span(BufIndex::RECV), |send| send.full_span(BufIndex::SEND)))
 }
 
+/// Checks the send buffer of a rank that has no result; returns the span of its items, and the buffer.
+fn check_contribution<'a>(call: &'static str, send: &'a Buf, op: &Op) -> Result<(Span, &'a Buf)> {
+    send.check_op(call, op)?;
+    Ok((send.full_span(BufIndex::SEND), send))
+}
+
 fn in_place_error(call: &'static str) -> Error {
     Error::new(ErrorClass::Buffer, call, "MPI_IN_PLACE is allowed at the root only")
 }
@@ -98,12 +107,10 @@ pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, collective: &Collective
 pub(super) fn reduce<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
     let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
     let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
-    let (own, items) = if comm.rank() == root {
-        (check_reduction(call, send, recv, op)?, recv)
-    } else {
-        let send = send.ok_or_else(|| in_place_error(call))?;
-        send.check_op(call, op)?;
-        (send.full_span(BufIndex::SEND), send)
+    let (own, items) = match send {
+        Some(send) if comm.rank() != root => check_contribution(call, send, op)?,
+        None if comm.rank() != root => return Err(in_place_error(call)),
+        _ => (check_reduction(call, send, recv, op)?, recv),
     };
     let bytes = items.packed_bytes(call)?;
     let arguments = Arguments { root, ..comm.reduction(own, items, op) };
@@ -123,6 +130,18 @@ pub(super) fn allreduce<'a>(
 
 pub(super) fn scan<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
     reduce_to_all(comm, call, Operation::Scan, collective)
+}
+
+pub(super) fn exscan<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
+    let (own, items) = match send {
+        Some(send) if comm.rank() == 0 => check_contribution(call, send, op)?,
+        _ => (check_reduction(call, send, recv, op)?, recv),
+    };
+    let bytes = items.packed_bytes(call)?;
+    let (arguments, agreed) = (comm.reduction(own, items, op), agreed(bytes, op));
+    // The steps of rank 0 write to no buffer.
+    Ok(plan(comm, call, Operation::Exscan, &arguments, (bytes, agreed), (send, items))?.with_op(op))
 }
 
 /// Returns the plan of a reduction of equal vectors that gives every rank a result.
@@ -145,7 +164,6 @@ pub(super) fn reduce_scatter<'a>(
     call: &'static str,
     collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    let (send, recv, op) = (collective.send(), collective.recv(), collective.op);
     let counts = collective.send_layout.counts();
     if counts.len() != comm.size() as usize {
         let why = format!("{} counts for {} ranks", counts.len(), comm.size());
@@ -155,112 +173,41 @@ pub(super) fn reduce_scatter<'a>(
         counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
     let displacements: Vec<usize> = sums.collect();
     let layout = BlockLayout::Varying { counts, displacements: &displacements };
-    let (rank, size) = (comm.rank(), comm.size());
-    let layout = layout.resolve_send(call, size, send, None)?;
-    let blocks = RankBlocks::default().with_send(layout, rank, size, send);
-    send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
-    let own = check_reduction(call, None, recv, op)?;
-    send.check_no_alias(call, recv)?;
-    let total = layout.total(call, size, send)?;
-    let send_block = |rank| layout.span(BufIndex::SEND, rank);
-    let arguments = Arguments { send: &send_block, ..comm.reduction(own, recv, op) };
-    let bytes = (total, agreed(total, op));
-    Ok(plan(comm, call, Operation::ReduceScatter, &arguments, bytes, (Some(send), recv))?.with_op(op))
+    scatter_result(comm, call, Operation::ReduceScatter, collective, layout)
 }
 
-pub(super) fn gather<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
-    let (send, recv) = (collective.send().not_in_place(), collective.recv());
-    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
-    let mut layout = collective.recv_layout;
-    if comm.rank() == root {
-        layout = layout.resolve_receive(call, comm.size(), recv, send)?;
-        recv.check_receivable(call)?;
-        if let Some(send) = send {
-            let blocks = RankBlocks::default().with_recv(layout, root, comm.size(), recv);
-            send.check_same_amount(call, &recv.block_of(&layout, root), &blocks)?;
-            send.check_no_alias(call, recv)?;
-        }
-    } else {
-        send.ok_or_else(|| in_place_error(call))?.packed_bytes(call)?;
-    }
-    let own = send.map(|send| send.full_span(BufIndex::SEND));
-    // Only the root uses the layout, which was checked there.
-    let recv_block = |rank| layout.span(BufIndex::RECV, rank);
-    let arguments = Arguments { root, own, recv: &recv_block, ..comm.arguments() };
-    // The ranks other than the root do not know the number of bytes.
-    plan(comm, call, Operation::Gather, &arguments, (0, root.into()), (send, recv))
-}
-
-pub(super) fn scatter<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
-    let (send, recv) = (collective.send(), collective.recv().not_in_place());
-    let root = comm.check_rank(call, ErrorClass::Root, collective.root)?;
-    if let Some(recv) = recv {
-        recv.check_receivable(call)?;
-    }
-    let mut layout = collective.send_layout;
-    if comm.rank() == root {
-        layout = layout.resolve_send(call, comm.size(), send, recv)?;
-        layout.total(call, comm.size(), send)?;
-        if let Some(recv) = recv {
-            let blocks = RankBlocks::default().with_send(layout, root, comm.size(), send);
-            send.block_of(&layout, root).check_same_amount(call, recv, &blocks)?;
-            send.check_no_alias(call, recv)?;
-        }
-    } else if recv.is_none() {
-        return Err(in_place_error(call));
-    }
-    let into = recv.map(|recv| recv.full_span(BufIndex::RECV));
-    let send_block = |rank| layout.span(BufIndex::SEND, rank);
-    let arguments = Arguments { root, into, send: &send_block, ..comm.arguments() };
-    let bufs = (Some(send), recv.unwrap_or(EMPTY_BUF));
-    // The ranks other than the root do not know the number of bytes.
-    plan(comm, call, Operation::Scatter, &arguments, (0, root.into()), bufs)
-}
-
-pub(super) fn allgather<'a>(
+pub(super) fn reduce_scatter_block<'a>(
     comm: &Comm,
     call: &'static str,
     collective: &Collective<'a>,
 ) -> Result<Plan<'a>> {
-    let (send, recv) = (collective.send().not_in_place(), collective.recv());
-    let layout = collective.recv_layout.resolve_receive(call, comm.size(), recv, send)?;
-    recv.check_receivable(call)?;
-    if let Some(send) = send {
-        let blocks = RankBlocks::default().with_recv(layout, comm.rank(), comm.size(), recv);
-        send.check_same_amount(call, &recv.block_of(&layout, comm.rank()), &blocks)?;
-        send.check_no_alias(call, recv)?;
-    }
-    let total = layout.total(call, comm.size(), recv)?;
-    let own = send.map(|send| send.full_span(BufIndex::SEND));
-    let recv_block = |rank| layout.span(BufIndex::RECV, rank);
-    let arguments = Arguments { own, recv: &recv_block, ..comm.arguments() };
-    plan(comm, call, Operation::Allgather, &arguments, (total, total as u64), (send, recv))
+    scatter_result(comm, call, Operation::ReduceScatterBlock, collective, BlockLayout::EvenSplit)
 }
 
-pub(super) fn alltoall<'a>(comm: &Comm, call: &'static str, collective: &Collective<'a>) -> Result<Plan<'a>> {
-    let (send, recv) = (collective.send().not_in_place(), collective.recv());
+/// Returns the plan of a reduction that gives each rank one block of the result.
+fn scatter_result<'a>(
+    comm: &Comm,
+    call: &'static str,
+    operation: Operation,
+    collective: &Collective<'a>,
+    layout: BlockLayout<'_>,
+) -> Result<Plan<'a>> {
+    let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
     let (rank, size) = (comm.rank(), comm.size());
-    let back = collective.recv_layout.resolve_receive(call, size, recv, None)?;
-    recv.check_receivable(call)?;
-    let (mut from, mut out) = (BufIndex::TEMP, back);
+    let own = check_reduction(call, None, recv, op)?;
+    // In place, the receive buffer has the items of all blocks.
+    let (from, items) = send.map_or((BufIndex::RECV, recv), |send| (BufIndex::SEND, send));
+    let layout = layout.resolve_send(call, size, items, send.map(|_| recv))?;
+    let mut count = layout.block(rank).1;
     if let Some(send) = send {
-        (from, out) = (BufIndex::SEND, collective.send_layout.resolve_send(call, size, send, None)?);
-        let blocks = RankBlocks::default().with_send(out, rank, size, send).with_recv(back, rank, size, recv);
-        send.block_of(&out, rank).check_same_amount(call, &recv.block_of(&back, rank), &blocks)?;
+        let blocks = RankBlocks::default().with_send(layout, rank, size, send);
+        send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
         send.check_no_alias(call, recv)?;
+        count = recv.count();
     }
-    let total = out.total(call, size, send.unwrap_or(recv))?;
-    let (send_block, recv_block) = (|rank| out.span(from, rank), |rank| back.span(BufIndex::RECV, rank));
-    let arguments = Arguments { send: &send_block, recv: &recv_block, ..comm.arguments() };
-    let bytes = (total, total as u64);
-    let mut plan = plan(comm, call, Operation::Alltoall, &arguments, bytes, (send, recv))?;
-    if let BlockLayout::Varying { .. } = out {
-        // The totals, and thus the algorithms, can differ between ranks. All algorithms send the same messages.
-        plan.digest = CallDigest::new(Operation::Alltoall, 0);
-    }
-    if send.is_none() {
-        let copy = Step::Copy { from: recv.full_span(BufIndex::RECV), into: recv.full_span(BufIndex::TEMP) };
-        plan.steps.insert(0, copy);
-    }
-    Ok(plan)
+    let total = layout.total(call, size, items)?;
+    let send_block = |rank| layout.span(from, rank);
+    let arguments = Arguments { count, send: &send_block, ..comm.reduction(own, recv, op) };
+    let bytes = (total, agreed(total, op));
+    Ok(plan(comm, call, operation, &arguments, bytes, (send, recv))?.with_op(op))
 }

@@ -9,7 +9,7 @@ mod wait_many;
 
 pub(crate) use owned::OwnedCell;
 pub use owned::{Request, RequestError};
-pub(crate) use persistent::BufsFn;
 pub use persistent::{ActiveRequest, PersistentRequest};
+pub(crate) use persistent::{BufsFn, CallBufs};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use wait_many::{RequestRef, Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use super::persistent::CallBufs;
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
@@ -89,10 +90,21 @@ impl<B> Drop for OwnedCell<B> {
 }
 
 impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
-    pub(crate) fn bufs(&self) -> (Buf, Buf) {
+    pub(crate) fn bufs(&self) -> CallBufs {
         // SAFETY: invariant 1: the operation has not started.
         let (send, recv) = &mut **unsafe { &mut *self.buf.get() };
-        (send.send_buf(), recv.recv_buf())
+        CallBufs::Pair([send.send_buf(), recv.recv_buf()])
+    }
+}
+
+impl<S: SendBuf, R: RecvBuf> OwnedCell<(Vec<S>, Vec<R>)> {
+    pub(crate) fn bufs_per_rank(&self) -> CallBufs {
+        // SAFETY: invariant 1: the operation has not started.
+        let (send, recv) = &mut **unsafe { &mut *self.buf.get() };
+        CallBufs::PerRank {
+            send: send.iter().map(SendBuf::send_buf).collect(),
+            recv: recv.iter_mut().map(RecvBuf::recv_buf).collect(),
+        }
     }
 }
 

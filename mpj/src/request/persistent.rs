@@ -1,6 +1,7 @@
 //! Typed persistent collectives, which own their buffers.
 
 use std::fmt;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::owned::OwnedCell;
@@ -48,7 +49,22 @@ pub struct PersistentRequest<B> {
     bufs: BufsFn<B>,
 }
 
-pub(crate) type BufsFn<B> = fn(&OwnedCell<B>) -> (Buf, Buf);
+pub(crate) type BufsFn<B> = fn(&OwnedCell<B>) -> CallBufs;
+
+/// The buffers of a collective: a send and a receive buffer, or one of each for every rank.
+pub(crate) enum CallBufs {
+    Pair([Buf; 2]),
+    PerRank { send: Vec<Buf>, recv: Vec<Buf> },
+}
+
+impl CallBufs {
+    pub(crate) fn as_slices(&self) -> (&[Buf], &[Buf]) {
+        match self {
+            CallBufs::Pair([send, recv]) => (from_ref(send), from_ref(recv)),
+            CallBufs::PerRank { send, recv } => (send, recv),
+        }
+    }
+}
 
 impl<B> PersistentRequest<B> {
     pub(crate) fn new(raw: raw::PersistentCollective, cell: Arc<OwnedCell<B>>, bufs: BufsFn<B>) -> Self {
@@ -80,10 +96,11 @@ impl<B> PersistentRequest<B> {
     /// * The communicator was freed, or an earlier collective has failed. [`ActiveRequest::wait`] returns other errors.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
         self.raw.wait()?;
-        let (send, recv) = (self.bufs)(&self.cell);
+        let bufs = (self.bufs)(&self.cell);
+        let (send, recv) = bufs.as_slices();
         // SAFETY: the task keeps the cell alive. No other code accesses the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
-        unsafe { self.raw.start_with(&send, &recv) }?;
+        unsafe { self.raw.start_with_lists(send, recv) }?;
         Ok(ActiveRequest { request: self })
     }
 }

@@ -1,5 +1,6 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
+mod alltoallw;
 mod boot;
 mod buffers;
 mod collective_mismatch;
@@ -7,9 +8,11 @@ mod collectives;
 mod common;
 mod communicators;
 mod diagnostics;
+mod exscan;
 mod failures;
 mod features;
 mod hangs;
+mod in_place;
 mod isolation;
 mod messages;
 mod nonblocking;

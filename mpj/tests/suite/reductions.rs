@@ -95,6 +95,8 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
                 comm.dup()?.reduce(&mine, &mut got, op.clone(), 0),
                 comm.dup()?.allreduce(&mine, &mut got, op.clone()),
                 comm.dup()?.scan(&mine, &mut got, op.clone()),
+                comm.dup()?.exscan(&mine, &mut got, op.clone()),
+                comm.dup()?.reduce_scatter_block(&mine[..0], &mut got[..0], op.clone()),
                 comm.dup()?.reduce_scatter(&mine, &mut [] as &mut [T; 0], &vec![0; comm.size()], op.clone()),
             ];
             assert!(refused.into_iter().all(|r| r.is_err_and(|e| e.class() == ErrorClass::Op)), "{op:?}");

@@ -85,8 +85,21 @@ fn is_all(item: Option<Term>, index: usize, size: u32, first: Option<u32>) -> bo
 #[test]
 fn every_algorithm_has_a_test_here() {
     use Operation::*;
-    let tested =
-        [Barrier, Bcast, Reduce, Allreduce, ReduceScatter, Scan, Gather, Scatter, Allgather, Alltoall];
+    let tested = [
+        Barrier,
+        Bcast,
+        Reduce,
+        Allreduce,
+        ReduceScatter,
+        ReduceScatterBlock,
+        Scan,
+        Exscan,
+        Gather,
+        Scatter,
+        Allgather,
+        Alltoall,
+        Alltoallw,
+    ];
     assert!(ALGORITHMS.iter().all(|algorithm| tested.contains(&algorithm.operation)));
 }
 
@@ -251,29 +264,39 @@ fn allreduce_gives_all_ranks_the_same_result() {
     });
 }
 
+/// Checks a reduction whose result is scattered in blocks of the lengths `len`, out of place and in place.
+fn check_reduce_scatter(algorithm: &Algorithm, len: impl Fn(u32) -> usize) {
+    let cases = SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]);
+    for (size, in_place) in cases.filter(|(size, in_place)| !in_place || *size < 100) {
+        let starts: Vec<usize> =
+            (0..=size).scan(0, |at, r| Some(std::mem::replace(at, *at + len(r)))).collect();
+        let total = starts[size as usize];
+        let buf = if in_place { BufIndex::RECV } else { BufIndex::SEND };
+        let send = |r: u32| Span::new(buf, starts[r as usize], len(r));
+        let call = |rank| Arguments {
+            count: len(rank),
+            commutative: false,
+            send: &send,
+            ..Arguments::new(rank, size)
+        };
+        let user = |rank| match in_place {
+            true => [vec![], own(rank, total)],
+            false => [own(rank, total), empty(len(rank))],
+        };
+        let report = simulate(algorithm, size, call, user);
+        for rank in 0..size {
+            let expected = (starts[rank as usize]..).map(|item| combined(item, 0, size)).take(len(rank));
+            let result = received(&report, rank).iter().copied().take(len(rank));
+            assert!(result.eq(expected), "{algorithm} on {size} ranks, in place: {in_place}");
+        }
+        assert!(report.rounds < size.max(2));
+    }
+}
+
 #[test]
 fn reduce_scatter_combines_in_rank_order() {
-    each(Operation::ReduceScatter, |algorithm| {
-        for size in SIZES {
-            let len = |rank: u32| rank as usize % 3;
-            let starts: Vec<usize> =
-                (0..=size).scan(0, |at, r| Some(std::mem::replace(at, *at + len(r)))).collect();
-            let total = starts[size as usize];
-            let send = |r: u32| Span::new(BufIndex::SEND, starts[r as usize], len(r));
-            let call = |rank| Arguments {
-                count: len(rank),
-                commutative: false,
-                send: &send,
-                ..Arguments::new(rank, size)
-            };
-            let report = simulate(algorithm, size, call, |rank| [own(rank, total), empty(len(rank))]);
-            for rank in 0..size {
-                let expected = (starts[rank as usize]..).map(|item| combined(item, 0, size));
-                assert!(received(&report, rank).iter().copied().eq(expected.take(len(rank))));
-            }
-            assert!(report.rounds < size.max(2));
-        }
-    });
+    each(Operation::ReduceScatter, |algorithm| check_reduce_scatter(algorithm, |rank| rank as usize % 3));
+    each(Operation::ReduceScatterBlock, |algorithm| check_reduce_scatter(algorithm, |_| COUNT));
 }
 
 #[test]
@@ -290,6 +313,29 @@ fn scan_combines_the_items_of_the_ranks_up_to_each() {
                 for rank in 0..size {
                     let items = received(&report, rank);
                     assert!((0..COUNT).all(|item| items[item] == combined(item, 0, rank + 1)), "{algorithm}");
+                }
+                let rounds = if algorithm.name == "linear" { 2 * size } else { ceil_log2(size) };
+                assert!(report.rounds <= rounds, "{algorithm} on {size} ranks: {} rounds", report.rounds);
+            },
+        );
+    });
+}
+
+#[test]
+fn exscan_combines_the_items_of_the_ranks_below_each() {
+    each(Operation::Exscan, |algorithm| {
+        each_reduction(
+            algorithm,
+            |_| COUNT,
+            |size, call, user| {
+                if size > 100 && call.separate_bufs && algorithm.name != "linear" {
+                    return;
+                }
+                let report = simulate(algorithm, size, |rank| Arguments { rank, ..call }, user);
+                assert_eq!(received(&report, 0), user(0)[1], "the buffer of rank 0 is unchanged");
+                for rank in 1..size {
+                    let items = received(&report, rank);
+                    assert!((0..COUNT).all(|item| items[item] == combined(item, 0, rank)), "{algorithm}");
                 }
                 let rounds = if algorithm.name == "linear" { 2 * size } else { ceil_log2(size) };
                 assert!(report.rounds <= rounds, "{algorithm} on {size} ranks: {} rounds", report.rounds);
@@ -457,4 +503,26 @@ fn alltoall_algorithms_can_be_mixed_and_take_blocks_of_any_lengths() {
             assert!(received(&report, rank).iter().copied().eq((0..size).flat_map(sent)), "{size} ranks");
         }
     }
+}
+
+#[test]
+fn alltoallw_sends_from_one_buffer_per_rank_into_another() {
+    each(Operation::Alltoallw, |algorithm| {
+        for size in SIZES.into_iter().filter(|size| *size < 100) {
+            let len = |from: u32, to: u32| (from as usize * 7 + to as usize * 3) % 4;
+            let steps = |rank: u32| {
+                let send = |to| Span::new(BufIndex::new(to), 0, len(rank, to));
+                let recv = |from| Span::new(BufIndex::new(size + from), 0, len(from, rank));
+                steps(algorithm, &Arguments { send: &send, recv: &recv, ..Arguments::new(rank, size) })
+            };
+            let bufs = |rank| {
+                let sent = (0..size).map(move |to| own(rank, len(rank, to)));
+                sent.chain((0..size).map(move |from| empty(len(from, rank)))).collect::<Buffers>()
+            };
+            let report = run(size, steps, bufs).expect("a valid schedule");
+            for (from, to) in (0..size).flat_map(|from| (0..size).map(move |to| (from, to))) {
+                assert_eq!(report.bufs[to as usize][(size + from) as usize], own(from, len(from, to)));
+            }
+        }
+    });
 }

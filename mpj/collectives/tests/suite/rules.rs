@@ -15,8 +15,8 @@ fn numbers_and_names_of_algorithms_are_unique() {
             assert!(!same, "{one} and {other} of {}", one.operation);
         }
     }
-    for (at, operation) in Operation::ALL.iter().enumerate() {
-        assert_eq!(Operation::from_code(at as u8 + 1), Some(*operation));
+    for operation in Operation::ALL {
+        assert_eq!(Operation::from_code(*operation as u8), Some(*operation));
         assert!(Operation::ALL.iter().filter(|other| other.name() == operation.name()).count() == 1);
     }
     assert_eq!((Operation::from_code(0), Operation::from_code(255)), (None, None));
@@ -51,6 +51,8 @@ fn default_rules_select_by_ranks_and_bytes() {
         (Operation::Scan, 8, 4 << 10, "linear"),
         (Operation::Scan, 8, (4 << 10) + 1, "recursive_doubling"),
         (Operation::Scan, 8, usize::MAX, "recursive_doubling"),
+        (Operation::Exscan, 8, 4 << 10, "linear"),
+        (Operation::Exscan, 9, 8, "recursive_doubling"),
         (Operation::Allgather, 2, 64 << 10, "linear"),
         (Operation::Allgather, 2, (64 << 10) + 1, "ring"),
         (Operation::Alltoall, 99, 64 << 10, "linear"),

@@ -30,8 +30,8 @@ macro_rules! kinds {
 
 kinds! {
     Barrier Bcast BcastObject BcastBuffer GatherBuffers ScatterBuffers
-    Reduce Allreduce AllreduceInOrder ReduceScatter Scan
-    Gather Gatherv Scatter Allgather Allgatherv Alltoall Alltoallv
+    Reduce Allreduce AllreduceInOrder ReduceScatter ReduceScatterBlock Scan Exscan
+    Gather Gatherv Scatter Allgather Allgatherv Alltoall Alltoallv Alltoallw
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +141,18 @@ impl Call {
                 let outcome = comm.reduce_scatter(&items(me, 0, total), &mut got, counts, Op::Sum);
                 (outcome, got == sum(size - 1, me * count, count))
             }
+            ReduceScatterBlock => {
+                let mut got = vec![BLANK; count + extra];
+                let outcome = comm.reduce_scatter_block(&items(me, 0, total), &mut got, Op::Sum);
+                (outcome, got == sum(size - 1, me * count, count))
+            }
+            Exscan => {
+                let mut got = vec![BLANK; count];
+                // The operation of other items is invalid on rank 0, too, whose buffer is not used.
+                let op = if wrong { Op::user(true, |a: &f32, _| *a) } else { Op::Sum };
+                let expected = if me == 0 { vec![BLANK; count] } else { sum(me - 1, 0, count) };
+                (comm.exscan(&mine, &mut got, op), got == expected)
+            }
             Scan => {
                 let mut got = vec![BLANK; count + extra];
                 (comm.scan(&mine, &mut got, Op::Sum), got == sum(me, 0, count))
@@ -169,6 +181,12 @@ impl Call {
             Alltoall => {
                 let mut got = vec![BLANK; total + extra];
                 (comm.alltoall(&items(me, 0, total), &mut got), got == my_parts())
+            }
+            Alltoallw => {
+                let all = items(me, 0, total);
+                let send: Vec<&[u32]> = (0..size).map(|rank| &all[rank * count..][..count]).collect();
+                let mut got = vec![vec![BLANK; count]; size - extra];
+                (comm.alltoallw(&send, &mut got), got.concat() == my_parts())
             }
             Alltoallv => {
                 let mut got = vec![BLANK; total];

@@ -1,0 +1,102 @@
+//! In-place forms of the collectives with blocks of different lengths. Those with equal blocks, and reductions, are
+//! compared with the other forms in `collectives.rs` and by `common::reduction`.
+
+use crate::common::{blanks, ranks, samples};
+use mpj::{ErrorClass, World};
+
+const SIZES: [usize; 6] = [1, 2, 3, 5, 8, 9];
+
+/// Blocks in the reverse order of the ranks, with a gap of one item between them.
+struct Blocks {
+    counts: Vec<usize>,
+    places: Vec<usize>,
+    total: usize,
+}
+
+impl Blocks {
+    fn new(counts: impl Iterator<Item = usize>) -> Self {
+        let counts: Vec<usize> = counts.collect();
+        let mut total = 0;
+        let mut places = vec![0; counts.len()];
+        for rank in (0..counts.len()).rev() {
+            places[rank] = total;
+            total += counts[rank] + 1;
+        }
+        Blocks { counts, places, total }
+    }
+
+    fn block<'a>(&self, items: &'a mut [u64], rank: usize) -> &'a mut [u64] {
+        &mut items[self.places[rank]..][..self.counts[rank]]
+    }
+
+    /// Returns a buffer with the blocks of the given ranks, and blank items elsewhere.
+    fn filled(
+        &self,
+        ranks: impl Iterator<Item = usize>,
+        items: impl Fn(usize, usize) -> Vec<u64>,
+    ) -> Vec<u64> {
+        let mut all = blanks(self.total);
+        for rank in ranks {
+            self.block(&mut all, rank).copy_from_slice(&items(rank, self.counts[rank]));
+        }
+        all
+    }
+}
+
+#[test]
+fn gatherv_and_scatterv_keep_the_block_of_the_root() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let me = world.rank();
+            for (root, each) in [(0, 1), (size - 1, 3000)] {
+                let blocks = Blocks::new((0..size).map(|rank| rank % 3 * each));
+                let items = |rank: usize, len: usize| samples::<u64>(rank, 0, len);
+                let all = || blocks.filled(0..size, items);
+                let only_mine = || blocks.filled(std::iter::once(me), items);
+                let mut buf = if me == root { only_mine() } else { items(me, blocks.counts[me]) };
+                world.gatherv_in_place(&mut buf, &blocks.counts, &blocks.places, root)?;
+                assert_eq!(buf, if me == root { all() } else { items(me, blocks.counts[me]) });
+                let mut buf = if me == root { all() } else { blanks(blocks.counts[me]) };
+                world.scatterv_in_place(&mut buf, &blocks.counts, &blocks.places, root)?;
+                assert_eq!(buf, if me == root { all() } else { items(me, blocks.counts[me]) });
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn allgatherv_and_alltoallv_replace_the_blocks_of_other_ranks() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let me = world.rank();
+            for each in [1, 3000] {
+                let blocks = Blocks::new((0..size).map(|rank| rank % 3 * each));
+                let items = |rank: usize, len: usize| samples::<u64>(rank, 0, len);
+                let mut buf = blocks.filled(std::iter::once(me), items);
+                world.allgatherv_in_place(&mut buf, &blocks.counts, &blocks.places)?;
+                assert_eq!(buf, blocks.filled(0..size, items));
+
+                let blocks = Blocks::new((0..size).map(|other| (me + other) % 3 * each));
+                let pair = |from: usize, to: usize, len: usize| samples::<u64>(from, 100 * to, len);
+                let mut buf = blocks.filled(0..size, |to, len| pair(me, to, len));
+                world.alltoallv_in_place(&mut buf, &blocks.counts, &blocks.places)?;
+                assert_eq!(buf, blocks.filled(0..size, |from, len| pair(from, me, len)));
+            }
+            Ok(())
+        });
+    }
+}
+
+#[mpj::test(ranks = 2)]
+fn wrong_blocks_are_refused(world: World) -> mpj::Result<()> {
+    let comm = || world.dup().expect("a communicator");
+    let class = |refused: mpj::Result<()>| refused.expect_err("refused").class();
+    let mut buf = [0u8; 4];
+    assert_eq!(class(comm().allgatherv_in_place(&mut buf, &[2, 3], &[0, 2])), ErrorClass::Count);
+    assert_eq!(class(comm().allgatherv_in_place(&mut buf, &[2, 2], &[0, 1])), ErrorClass::Arg);
+    assert_eq!(class(comm().alltoallv_in_place(&mut buf, &[2], &[0, 2])), ErrorClass::Arg);
+    assert_eq!(class(comm().gatherv_in_place(&mut buf, &[2, 2], &[0, 2], 2)), ErrorClass::Root);
+    assert_eq!(class(comm().scatterv_in_place(&mut buf, &[2, 2], &[0, 2], 2)), ErrorClass::Root);
+    world.barrier()
+}
