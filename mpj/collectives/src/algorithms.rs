@@ -15,6 +15,8 @@ mod exscan_linear;
 mod exscan_recursive_doubling;
 mod gather_linear;
 mod local;
+mod neighbor_allgather_linear;
+mod neighbor_alltoall_linear;
 mod reduce_binomial;
 mod reduce_linear;
 mod reduce_scatter_pairwise;
@@ -54,8 +56,8 @@ pub enum Requirement {
 }
 
 use Operation::{
-    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, Reduce, ReduceScatter,
-    ReduceScatterBlock, Scan, Scatter,
+    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, NeighborAllgather,
+    NeighborAlltoall, NeighborAlltoallw, Reduce, ReduceScatter, ReduceScatterBlock, Scan, Scatter,
 };
 use Requirement::{Commutative, ItemPerRank};
 
@@ -85,6 +87,9 @@ pub const ALGORITHMS: &[Algorithm] = &[
     algorithm(ReduceScatterBlock, 1, "pairwise", &[], reduce_scatter_pairwise::steps),
     algorithm(Alltoallw, 1, "linear", &[], alltoall_linear::steps),
     algorithm(Alltoallw, 2, "pairwise", &[], alltoall_pairwise::steps),
+    algorithm(NeighborAllgather, 1, "linear", &[], neighbor_allgather_linear::steps),
+    algorithm(NeighborAlltoall, 1, "linear", &[], neighbor_alltoall_linear::steps),
+    algorithm(NeighborAlltoallw, 1, "linear", &[], neighbor_alltoall_linear::steps),
 ];
 
 const fn algorithm(

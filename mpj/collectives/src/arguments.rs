@@ -7,6 +7,15 @@ use crate::step::{BufIndex, Span};
 /// A function from a rank to the span of its block.
 pub type Blocks<'a> = &'a dyn Fn(u32) -> Span;
 
+/// A neighbour of a rank in a topology.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbor {
+    /// Its rank.
+    pub rank: u32,
+    /// The index of its block in the buffer.
+    pub block: u32,
+}
+
 /// The arguments of a collective call on one rank. An algorithm uses those that its operation has, and reads and writes
 /// only these buffers of the caller:
 ///
@@ -38,10 +47,16 @@ pub struct Arguments<'a> {
     /// Whether a linear reduction receives the items of each rank into a buffer of its own, all at once, instead of one
     /// rank after the other into one buffer.
     pub separate_bufs: bool,
-    /// The blocks that this rank sends: all of them at the root of a scatter, one for each rank otherwise.
+    /// The blocks that this rank sends: all of them at the root of a scatter, one for each rank otherwise. A call among
+    /// neighbours has one for each [`Neighbor::block`].
     pub send: Blocks<'a>,
     /// The places for the blocks that this rank receives.
     pub recv: Blocks<'a>,
+    /// The neighbours from which this rank receives, in the order of their messages. The `k`th message from one of them
+    /// to another is the `k`th that the other receives from it.
+    pub sources: &'a [Neighbor],
+    /// The neighbours to which this rank sends, in the order of their messages.
+    pub destinations: &'a [Neighbor],
 }
 
 impl Arguments<'_> {
@@ -60,6 +75,8 @@ impl Arguments<'_> {
             separate_bufs: false,
             send: &|_| Span::NONE,
             recv: &|_| Span::NONE,
+            sources: &[],
+            destinations: &[],
         }
     }
 

@@ -24,7 +24,7 @@ mod rules;
 mod step;
 
 pub use algorithms::{ALGORITHMS, Algorithm, Requirement, algorithm_named, algorithms_of};
-pub use arguments::{Arguments, Blocks, block_range};
+pub use arguments::{Arguments, Blocks, Neighbor, block_range};
 pub use operation::Operation;
 pub use rules::{Misfit, Rules};
 pub use step::{BufIndex, OperandOrder, Span, Step};

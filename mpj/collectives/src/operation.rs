@@ -73,6 +73,21 @@ operations! {
     ReduceScatterBlock = 18 "reduce_scatter_block",
     /// Sends a block to each rank, each in a buffer and of a type of its own.
     Alltoallw = 19 "alltoallw",
+    /// Collects a block of each neighbour of a topology.
+    NeighborAllgather = 32 "neighbor_allgather",
+    /// Sends a block to each neighbour of a topology, and receives one from each.
+    NeighborAlltoall = 33 "neighbor_alltoall",
+    /// As [`NeighborAlltoall`](Self::NeighborAlltoall), with a buffer for each block.
+    NeighborAlltoallw = 34 "neighbor_alltoallw",
+    /// Creates a communicator of the cells of a grid, by an [`Allgather`](Self::Allgather).
+    Cart = 35 "cart",
+    /// Creates communicators of sub-grids, by an [`Allgather`](Self::Allgather).
+    CartSub = 36 "cart_sub",
+    /// Creates a communicator of the nodes of a graph, by an [`Allgather`](Self::Allgather).
+    Graph = 37 "graph",
+    /// Creates a communicator of the nodes of a distributed graph: an [`Allgather`](Self::Allgather) of the numbers of
+    /// edges, and one of the edges.
+    DistGraph = 38 "dist_graph",
 }
 
 impl fmt::Display for Operation {

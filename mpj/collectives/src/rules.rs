@@ -34,6 +34,18 @@ const DEFAULTS: &[(Operation, &str)] = &[
     (Operation::Exscan, "linear:ranks=3-8:bytes=0-4K,recursive_doubling"),
     (Operation::ReduceScatterBlock, "pairwise"),
     (Operation::Alltoallw, "linear:bytes=0-64K,pairwise"),
+    (Operation::NeighborAllgather, "linear"),
+    (Operation::NeighborAlltoall, "linear"),
+    (Operation::NeighborAlltoallw, "linear"),
+];
+
+/// The operations whose number of bytes can differ between ranks.
+const HAVE_LOCAL_BYTES: &[Operation] = &[
+    Operation::Gather,
+    Operation::Scatter,
+    Operation::NeighborAllgather,
+    Operation::NeighborAlltoall,
+    Operation::NeighborAlltoallw,
 ];
 
 /// The rules of every operation.
@@ -160,8 +172,8 @@ fn parse_rule(operation: Operation, text: &str) -> Result<Rule, String> {
         match what {
             "ranks" => rule.ranks = range,
             "hosts" => rule.hosts = range,
-            // The ranks other than the root do not know the number of bytes.
-            "bytes" if matches!(operation, Operation::Gather | Operation::Scatter) => {
+            // The ranks other than the root, or than the neighbours, do not know the number of bytes.
+            "bytes" if HAVE_LOCAL_BYTES.contains(&operation) => {
                 return Err(format!("has the condition '{condition}', which {operation} does not have"));
             }
             "bytes" => rule.bytes = range,

@@ -1,7 +1,9 @@
 //! Simulations of every algorithm of the table, with up to 1,000 ranks: each rank gets the items that the operation
 //! defines, and the number of rounds is the algorithm's.
 
-use mpj_collectives::{ALGORITHMS, Algorithm, Arguments, BufIndex, Operation, Requirement, Span, Step};
+use mpj_collectives::{
+    ALGORITHMS, Algorithm, Arguments, BufIndex, Neighbor, Operation, Requirement, Span, Step,
+};
 
 use crate::simulator::{Buffers, Report, Term, run};
 
@@ -99,6 +101,9 @@ fn every_algorithm_has_a_test_here() {
         Allgather,
         Alltoall,
         Alltoallw,
+        NeighborAllgather,
+        NeighborAlltoall,
+        NeighborAlltoallw,
     ];
     assert!(ALGORITHMS.iter().all(|algorithm| tested.contains(&algorithm.operation)));
 }
@@ -525,4 +530,52 @@ fn alltoallw_sends_from_one_buffer_per_rank_into_another() {
             }
         }
     });
+}
+
+/// The rank before and the rank after in a ring, with the blocks 0 and 1. A rank is its own neighbour if it is alone, and
+/// twice the neighbour of the only other one.
+fn ring_neighbors(rank: u32, size: u32) -> ([Neighbor; 2], [Neighbor; 2]) {
+    let before = Neighbor { rank: (rank + size - 1) % size, block: 0 };
+    let after = Neighbor { rank: (rank + 1) % size, block: 1 };
+    // The message to the rank before is the message from the rank after that one.
+    ([after, before], [before, after])
+}
+
+#[test]
+fn neighbours_of_a_ring_exchange_blocks() {
+    for size in SIZES {
+        let neighbors: Vec<_> = (0..size).map(|rank| ring_neighbors(rank, size)).collect();
+        let block = |buf| move |block: u32| Span::new(buf, COUNT * block as usize, COUNT);
+        let (send, recv) = (block(BufIndex::SEND), block(BufIndex::RECV));
+        let call = |rank: u32| {
+            let (sources, destinations) = &neighbors[rank as usize];
+            Arguments {
+                own: Some(send(0)),
+                send: &send,
+                recv: &recv,
+                sources,
+                destinations,
+                ..Arguments::new(rank, size)
+            }
+        };
+        let bufs = |rank| [own(rank, 2 * COUNT), empty(2 * COUNT)];
+        let items = |from: u32, at: usize| (at..at + COUNT).map(move |item| Some(Term::own(item, from)));
+        for (operation, [block_before, block_after]) in [
+            (Operation::NeighborAllgather, [0, 0]),
+            (Operation::NeighborAlltoall, [COUNT, 0]),
+            (Operation::NeighborAlltoallw, [COUNT, 0]),
+        ] {
+            each(operation, |algorithm| {
+                let report = simulate(algorithm, size, call, bufs);
+                for rank in 0..size {
+                    let (before, after) = ((rank + size - 1) % size, (rank + 1) % size);
+                    let expected = items(before, block_before).chain(items(after, block_after));
+                    assert!(
+                        received(&report, rank).iter().copied().eq(expected),
+                        "{algorithm}, {size} ranks"
+                    );
+                }
+            });
+        }
+    }
 }
