@@ -30,6 +30,8 @@
 //! [`Rules`] select the [`Algorithm`] of a call. The parameters `MPJ_COLL_<OPERATION>` set those of the world, and
 //! [`dup_with_rules`](crate::Intracomm::dup_with_rules) those of another communicator.
 
+mod neighbor;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,6 +43,7 @@ use crate::raw::collective_call::{self as calls, Call};
 use crate::raw::{self, BlockLayout, Buf};
 use crate::request::{BufsFn, CallBufs, OwnedCell};
 use crate::types::{RecvBuf, SendBuf};
+pub use neighbor::*;
 
 /// A collective call that owns its buffers `B`. See the [module](self).
 #[must_use = "start or prepare it"]
@@ -128,6 +131,14 @@ where
     R: RecvBuf + Send + 'static,
 {
     OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs, arguments }
+}
+
+fn buffer_lists<S, R>(send: Vec<S>, recv: Vec<R>, arguments: Arguments) -> OwnedCollective<(Vec<S>, Vec<R>)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs_per_rank, arguments }
 }
 
 /// A barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
@@ -338,10 +349,5 @@ where
     S: SendBuf + Send + 'static,
     R: RecvBuf + Send + 'static,
 {
-    let bufs: BufsFn<(Vec<S>, Vec<R>)> = OwnedCell::bufs_per_rank;
-    OwnedCollective {
-        cell: OwnedCell::shared((send, recv)),
-        bufs,
-        arguments: Arguments::of(calls::ALLTOALLW),
-    }
+    buffer_lists(send, recv, Arguments::of(calls::ALLTOALLW))
 }

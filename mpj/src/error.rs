@@ -33,6 +33,10 @@ pub enum ErrorClass {
     Root = 8,
     /// An operation that is not defined for the type.
     Op = 10,
+    /// A topology that a communicator does not have, or whose description is invalid.
+    Topology = 11,
+    /// Dimensions or coordinates that are invalid or do not fit the ranks.
+    Dims = 12,
     /// Any other argument.
     Arg = 13,
     /// A message longer than its receive buffer or the given limit, or packed data longer than the layout.

@@ -80,6 +80,7 @@ mod run;
 mod status;
 #[doc(hidden)]
 pub mod testing;
+pub mod topology;
 #[allow(unsafe_code, reason = "the traits that guarantee valid pointers")]
 mod types;
 #[allow(unsafe_code, reason = "views guarantee a valid part of the slice that they borrow")]
@@ -165,6 +166,7 @@ pub use request::{
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
 pub use status::Status;
+pub use topology::{Reorder, dims};
 pub use types::{PoolSlice, RecvBuf, SendBuf};
 pub use view::{Slices, SplitViews, SplitViewsError, View, ViewError, ViewId, ViewMut, ViewSpec};
 pub use world::{World, wtick, wtime};

@@ -5,6 +5,7 @@ mod buffer_p2p;
 mod collective;
 mod in_place;
 mod intra;
+mod neighbor;
 mod object;
 mod p2p;
 mod recv_block;

@@ -30,7 +30,7 @@ use crate::op::Op;
 /// # Safety
 /// The contract of the call.
 #[inline]
-unsafe fn run<'a>(
+pub(super) unsafe fn run<'a>(
     comm: &Comm,
     collective: Collective<'a>,
     plan: impl FnOnce(&Comm, &'static str, &Collective<'a>) -> Result<Plan<'a>>,
@@ -319,7 +319,7 @@ impl BlockingCall<'_> {
 
     /// # Safety
     /// The contract of [`run`](Self::run).
-    unsafe fn run_part(
+    pub(super) unsafe fn run_part(
         &mut self,
         digest: CallDigest,
         algorithm: (Operation, &str),
@@ -332,7 +332,7 @@ impl BlockingCall<'_> {
 }
 
 /// The number of bytes up to which an allgather inside another call is linear.
-const LINEAR_MAX_BYTES: usize = 64 << 10;
+pub(super) const LINEAR_MAX_BYTES: usize = 64 << 10;
 
 fn steps_of((operation, name): (Operation, &str), call: &Arguments<'_>) -> Vec<Step> {
     let mut steps = Vec::new();

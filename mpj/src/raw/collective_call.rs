@@ -6,6 +6,7 @@ use mpj_devices::Buf;
 
 use super::coll_bufs::BlockLayout;
 use super::comm::Comm;
+use super::neighbor;
 use super::plans;
 use crate::collective::plan::{EMPTY_BUF, Plan};
 use crate::error::Result;
@@ -65,6 +66,11 @@ calls! {
     ALLTOALL = "alltoall" plans::alltoall;
     ALLTOALLV = "alltoallv" plans::alltoall;
     ALLTOALLW = "alltoallw" plans::alltoallw;
+    NEIGHBOR_ALLGATHER = "neighbor_allgather" neighbor::allgather;
+    NEIGHBOR_ALLGATHERV = "neighbor_allgatherv" neighbor::allgather;
+    NEIGHBOR_ALLTOALL = "neighbor_alltoall" neighbor::alltoall;
+    NEIGHBOR_ALLTOALLV = "neighbor_alltoallv" neighbor::alltoall;
+    NEIGHBOR_ALLTOALLW = "neighbor_alltoallw" neighbor::alltoallw;
 }
 
 impl Collective<'_> {
@@ -185,5 +191,30 @@ impl<'a> Collective<'a> {
     #[inline]
     pub fn alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
         Collective::with_lists(ALLTOALLW, send, recv)
+    }
+
+    /// As [`neighbor_allgather`](super::neighbor_allgather).
+    #[inline]
+    pub fn neighbor_allgather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>) -> Self {
+        let call = layout.choose(NEIGHBOR_ALLGATHER, NEIGHBOR_ALLGATHERV);
+        Collective { recv_layout: layout, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`neighbor_alltoall`](super::neighbor_alltoall).
+    #[inline]
+    pub fn neighbor_alltoall(
+        send: &'a Buf,
+        layout: BlockLayout<'a>,
+        recv: &'a Buf,
+        back: BlockLayout<'a>,
+    ) -> Self {
+        let call = back.choose(NEIGHBOR_ALLTOALL, NEIGHBOR_ALLTOALLV);
+        Collective { send_layout: layout, recv_layout: back, ..Collective::new(call, send, recv) }
+    }
+
+    /// As [`neighbor_alltoallw`](super::neighbor_alltoallw).
+    #[inline]
+    pub fn neighbor_alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
+        Collective::with_lists(NEIGHBOR_ALLTOALLW, send, recv)
     }
 }

@@ -51,13 +51,14 @@ struct Common {
     id_count: AtomicU64,
 }
 
-/// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
+/// The name of a communicator, and the numbers of its duplications, splits and topologies. All ranks count alike, so a new
 /// communicator has the same name on all its ranks.
 #[derive(Debug)]
 struct NameAndCounts {
     name: Arc<str>,
     dups: AtomicU32,
     splits: AtomicU32,
+    topologies: AtomicU32,
 }
 
 /// The maximum length of a parent's name in a derived name, in bytes. A longer name is replaced by `…`.
@@ -65,7 +66,8 @@ const MAX_PARENT_NAME: usize = 64;
 
 impl NameAndCounts {
     fn new(name: String) -> Self {
-        NameAndCounts { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
+        let [dups, splits, topologies] = Default::default();
+        NameAndCounts { name: name.into(), dups, splits, topologies }
     }
 
     fn child(&self, call: &str, count: &AtomicU32) -> String {
@@ -246,7 +248,7 @@ impl Comm {
     }
 
     /// Returns a context id that no other rank creates, and that this rank repeats only after 2^30 ids.
-    fn new_context_id(&self) -> u64 {
+    pub(super) fn new_context_id(&self) -> u64 {
         let count = self.inner.common.id_count.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
     }
@@ -331,8 +333,30 @@ impl Comm {
         })
     }
 
+    /// Creates a communicator of the ranks `members`, in this order; `None` if this rank is not one of them. All ranks
+    /// make this call, after they have agreed on its arguments.
+    pub(super) fn with_members(&self, call: &'static str, id: u64, members: &[u32]) -> Result<Option<Self>> {
+        let name = self.inner.name_and_counts.child(call, &self.inner.name_and_counts.topologies);
+        let Some((position, _)) = (0..).zip(members).find(|(_, member)| **member == self.rank()) else {
+            return Ok(None);
+        };
+        let group = if members.iter().copied().eq(0..self.size()) {
+            self.inner.group.clone()
+        } else {
+            members
+                .iter()
+                .filter_map(|member| self.inner.group.peer(*member))
+                .map(|PeerId(peer)| peer)
+                .collect()
+        };
+        let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
+        let rules = Arc::clone(self.collectives().rules());
+        Comm::create(engine, id, name, group, position, common, rules)
+            .map(|comm| Some(Comm { path: self.path, ..comm }))
+    }
+
     /// Checks that this rank can create another communicator, before it sends its part of the call.
-    fn check_channel_limit(&self, call: &'static str) -> Result<()> {
+    pub(super) fn check_channel_limit(&self, call: &'static str) -> Result<()> {
         if self.inner.engine.free_channel_count() < 2 {
             return Err(Error::from_fault(call, Fault::TooManyChannels));
         }

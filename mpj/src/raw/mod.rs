@@ -26,10 +26,13 @@ mod collective;
 pub(crate) mod collective_call;
 mod collective_requests;
 mod comm;
+mod dist_graph;
+mod neighbor;
 mod p2p;
 mod plans;
 mod recv_block;
 mod request;
+mod topology;
 mod wait_many;
 
 pub use crate::op::Op;
@@ -39,16 +42,21 @@ pub use collective::*;
 pub use collective_call::Collective;
 pub use collective_requests::{PersistentCollective, collective_init, start};
 pub use comm::{Comm, UNDEFINED};
+pub use dist_graph::{dist_graph_create, dist_graph_create_adjacent};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
     RegionRef,
 };
 pub use mpj_pool::RegionKey;
+pub use neighbor::{neighbor_allgather, neighbor_alltoall, neighbor_alltoallw};
 pub use p2p::*;
 pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, mrecv_block_as, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;
 pub use request::Request;
+pub use topology::{
+    Topology, TopologyLayout, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
+};
 pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};
 pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 

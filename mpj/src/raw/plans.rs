@@ -18,7 +18,7 @@ use crate::op::Op;
 /// Returns the plan of the algorithm that the rules select for `bytes` bytes. `agreed` is the value in which all ranks
 /// must agree. Without a send buffer, no step may name [`BufIndex::SEND`].
 #[inline]
-fn plan<'a>(
+pub(super) fn plan<'a>(
     comm: &Comm,
     call: &'static str,
     operation: Operation,

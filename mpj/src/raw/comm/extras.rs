@@ -32,7 +32,6 @@ impl Comm {
     }
 
     /// Returns the topology, if the communicator has one. A duplicate has the topology of its original.
-    #[allow(dead_code, reason = "topologies will use it")]
     pub(crate) fn topology(&self) -> Option<&Topology> {
         self.extras()?.topology.get()
     }
@@ -41,7 +40,6 @@ impl Comm {
     ///
     /// # Errors
     /// The communicator has one already.
-    #[allow(dead_code, reason = "topologies will use it")]
     pub(crate) fn set_topology(&self, call: &'static str, topology: Topology) -> Result<()> {
         self.extras_mut()
             .topology

@@ -1,0 +1,91 @@
+//! Neighbourhood collectives as values.
+
+use super::{Arguments, Layout, OwnedCollective, buffer_lists, two_buffers};
+use crate::raw::collective_call as calls;
+use crate::types::{RecvBuf, SendBuf};
+
+/// A gather from the neighbours: see
+/// [`TopologyComm::neighbor_allgather`](crate::topology::TopologyComm::neighbor_allgather).
+///
+/// ```
+/// use mpj::topology::Dim;
+/// use mpj::{Reorder, coll};
+///
+/// # mpj::threads(3, |world| {
+/// let ring = world.cart(&[Dim::periodic(3)], Reorder::No)?.expect("3 cells");
+/// let mut halo = ring.prepare(coll::neighbor_allgather([0; 1], [0; 2]))?;
+/// for step in 0..3 {
+///     halo.buffers_mut().0 = [10 * step + ring.rank()];
+///     let active = halo.start()?;
+///     // Compute here what does not need the neighbours.
+///     let (_mine, around) = active.wait()?;
+///     assert_eq!(*around, [2, 1].map(|by| 10 * step + (ring.rank() + by) % 3));
+/// }
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn neighbor_allgather<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLGATHER))
+}
+
+/// A gather of different blocks from the neighbours: see
+/// [`TopologyComm::neighbor_allgatherv`](crate::topology::TopologyComm::neighbor_allgatherv).
+pub fn neighbor_allgatherv<S, R>(
+    send: S,
+    recv: R,
+    counts: &[usize],
+    displacements: &[usize],
+) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(
+        send,
+        recv,
+        Arguments {
+            recv: Layout::varying(counts, displacements),
+            ..Arguments::of(calls::NEIGHBOR_ALLGATHERV)
+        },
+    )
+}
+
+/// An exchange of equal blocks with the neighbours: see
+/// [`TopologyComm::neighbor_alltoall`](crate::topology::TopologyComm::neighbor_alltoall).
+pub fn neighbor_alltoall<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLTOALL))
+}
+
+/// An exchange of different blocks with the neighbours: see
+/// [`TopologyComm::neighbor_alltoallv`](crate::topology::TopologyComm::neighbor_alltoallv).
+pub fn neighbor_alltoallv<S, R>(
+    send: S,
+    send_blocks: (&[usize], &[usize]),
+    recv: R,
+    recv_blocks: (&[usize], &[usize]),
+) -> OwnedCollective<(S, R)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    let blocks = |(counts, displacements): (&[usize], &[usize])| Layout::varying(counts, displacements);
+    let (out, back) = (blocks(send_blocks), blocks(recv_blocks));
+    two_buffers(send, recv, Arguments { send: out, recv: back, ..Arguments::of(calls::NEIGHBOR_ALLTOALLV) })
+}
+
+/// An exchange of buffers of different types with the neighbours: see
+/// [`TopologyComm::neighbor_alltoallw`](crate::topology::TopologyComm::neighbor_alltoallw).
+pub fn neighbor_alltoallw<S, R>(send: Vec<S>, recv: Vec<R>) -> OwnedCollective<(Vec<S>, Vec<R>)>
+where
+    S: SendBuf + Send + 'static,
+    R: RecvBuf + Send + 'static,
+{
+    buffer_lists(send, recv, Arguments::of(calls::NEIGHBOR_ALLTOALLW))
+}
