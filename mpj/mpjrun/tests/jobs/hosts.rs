@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use mpj::{Error, World};
+use mpj::topology::{Dim, TopologyComm};
+use mpj::{Error, Op, Reorder, World};
 use mpj_devices::Segment;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::CASES;
@@ -23,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("killed_rank_fails_calls_on_other_hosts", killed_rank_fails_calls_on_other_hosts),
     ("ranks_share_memory_only_within_a_host", ranks_share_memory_only_within_a_host),
     ("errors_name_the_host", errors_name_the_host),
+    ("topologies_place_neighbours_on_one_host", topologies_place_neighbours_on_one_host),
 ];
 
 /// Placements on two and three hosts: the parameter, and the host of each rank.
@@ -181,4 +183,49 @@ fn errors_name_the_host() {
     run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
         .expect(1, &["MiB of shared memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--devices"]);
     run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 has 4 ranks, but -n is 5"]);
+}
+
+/// Returns the number of pairs of neighbours on different hosts, in both directions. Each rank gets the numbers of its
+/// neighbours by a neighbourhood collective, and they must be `neighbors`.
+fn edges_between_hosts(comm: &TopologyComm, neighbors: &[Option<usize>]) -> Result<usize, Error> {
+    let mut got = vec![usize::MAX; neighbors.len()];
+    comm.neighbor_allgather(&[comm.rank()], &mut got)?;
+    assert!(got.iter().copied().eq(neighbors.iter().map(|rank| rank.unwrap_or(usize::MAX))));
+    let is_away =
+        |rank: &&Option<usize>| rank.is_some_and(|rank| comm.host_of(rank) != comm.host_of(comm.rank()));
+    let mut total = [neighbors.iter().filter(is_away).count()];
+    comm.allreduce_in_place(&mut total, Op::Sum)?;
+    Ok(total[0])
+}
+
+/// Creates a grid and a graph of 8 ranks, and prints the edges between hosts.
+pub(crate) fn topologies(world: &World) -> Result<(), Error> {
+    let dims = [Dim::open(4), Dim::periodic(2)];
+    let ring = |node: usize, by: usize| node / 4 * 4 + (node + by) % 4;
+    let (before, after) = (ring(world.rank(), 3), ring(world.rank(), 1));
+    for reorder in [Reorder::No, Reorder::ByHost] {
+        let grid = world.cart(&dims, reorder)?.expect("8 cells");
+        let in_grid = edges_between_hosts(&grid, &grid.layout().neighbors(grid.rank())?)?;
+        let rings = world.dist_graph_adjacent(&[before], &[after], None, reorder)?;
+        assert_eq!(
+            (rings.sources(), rings.destinations()),
+            (&[ring(rings.rank(), 3)][..], &[ring(rings.rank(), 1)][..])
+        );
+        let in_rings = edges_between_hosts(&rings, &[Some(rings.sources()[0])])?;
+        if reorder == Reorder::ByHost {
+            assert_eq!(world.cart_map(&dims)?, Some(grid.rank()));
+        }
+        if world.rank() == 0 {
+            say(&format!("{reorder:?}: {in_grid} in the grid, {in_rings} in the rings"));
+        }
+    }
+    Ok(())
+}
+
+fn topologies_place_neighbours_on_one_host() {
+    let ended = run(&on("a:1,b:1,a:1,b:1,a:1,b:1,a:1,b:1", 8), "topologies");
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    for line in ["No: 16 in the grid, 8 in the rings", "ByHost: 4 in the grid, 0 in the rings"] {
+        assert!(ended.out.iter().any(|out| out == line), "{line}: {ended:#?}");
+    }
 }
