@@ -1,5 +1,6 @@
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Fixed, ReadError, Reading};
 use mpj_pool::{DefaultBlock, Pool};
+use num_complex::{Complex32, Complex64};
 
 use crate::input::Input;
 use crate::reference_parser::{self, Message};
@@ -167,6 +168,10 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
             ElementKind::F64 => elements!(foreign, f64, 0.0),
             ElementKind::Bool => elements!(foreign, bool, false),
             ElementKind::Char => elements!(foreign, char, ' '),
+            ElementKind::F16 => elements!(foreign, half::f16, half::f16::ZERO),
+            ElementKind::Bf16 => elements!(foreign, half::bf16, half::bf16::ZERO),
+            ElementKind::Complex32 => elements!(foreign, Complex32, Complex32::ZERO),
+            ElementKind::Complex64 => elements!(foreign, Complex64, Complex64::ZERO),
             _ => {
                 let read = [
                     buffer.view_object_with::<Fixed, &str>().is_ok(),
