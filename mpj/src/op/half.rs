@@ -1,5 +1,5 @@
 //! The numbers of 16 bits, as their bits. A sum or a product computed in `f32` and then rounded is the nearest number of 16
-//! bits, because an `f32` has more than twice as many digits.
+//! bits, because the digits of an `f32` are more than twice theirs.
 
 /// Bits of an `f32`: infinity, the smallest normal `f16`, and the smallest number that exceeds the exponents of `f16`.
 const INFINITY: u32 = 0x7f80_0000;
