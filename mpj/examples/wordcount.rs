@@ -21,10 +21,11 @@ fn main() -> ExitCode {
 }
 
 fn rank(world: World) -> Result<(), BoxError> {
-    let parts = if world.rank() == 0 { Some(divide(&text()?, world.size())) } else { None };
+    // Only the root's list is scattered.
+    let parts = if world.rank() == 0 { divide(&text()?, world.size()) } else { Vec::new() };
     let mine: Vec<String> = world.scatter_object(parts, 0)?;
     let counts = count(mine.iter().map(String::as_str));
-    let Some(all) = world.gather_object(&counts, 0)? else { return Ok(()) };
+    let Some(all) = world.gather_object(counts, 0)? else { return Ok(()) };
 
     let mut total = Counts::new();
     for (word, count) in all.into_iter().flatten() {

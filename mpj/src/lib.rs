@@ -33,7 +33,7 @@
 //! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
 //!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
 //! * A [`View`] describes parts of a slice, such as the columns of a matrix, by a [`struct@Datatype`]. [`SplitViews`]
-//!   are several views of one slice, for a halo exchange in place (`examples/halo.rs`).
+//!   are several views of one slice, for a halo exchange in place (`examples/heat.rs`).
 //! * A [`buffer::Buffer`] holds sections of primitives and serde values; [`recv_buffer`](Intracomm::recv_buffer)
 //!   receives it. [`Slices`] are several slices as one message.
 //! * A receiver that shares memory with the sender can read a message from [`World::alloc_slice`] or
@@ -184,5 +184,5 @@ pub use session::Session;
 pub use status::Status;
 pub use topology::{Reorder, dims};
 pub use types::{PoolSlice, RecvBuf, SendBuf};
-pub use view::{Slices, SplitViews, SplitViewsError, View, ViewError, ViewId, ViewMut, ViewSpec};
+pub use view::{Slices, SplitViews, SplitViewsError, Unwritten, View, ViewError, ViewId, ViewMut, ViewSpec};
 pub use world::{World, wtick, wtime};

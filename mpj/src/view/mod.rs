@@ -6,7 +6,7 @@ mod split;
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
 pub use slices::Slices;
-pub use split::{SplitViews, SplitViewsError, ViewId, ViewSpec};
+pub use split::{SplitViews, SplitViewsError, Unwritten, ViewId, ViewSpec};
 
 use crate::raw::Buf;
 use crate::types::{RecvBuf, SendBuf};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use mpj_datatypes::{Datatype, Receivable};
 
@@ -59,11 +60,13 @@ impl ViewSpec {
 /// # Invariants
 /// 1. Every view lies in a slice of `len` elements `T`, and consists of them.
 /// 2. A byte of a written view is in no other view, and only once in that view.
+/// 3. `written_bytes` has the bytes of all written views, in ascending order.
 #[derive(Clone, Debug)]
 pub struct SplitViews<T> {
     len: usize,
     written: Vec<ViewSpec>,
     read: Vec<ViewSpec>,
+    written_bytes: Vec<Range<usize>>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -101,7 +104,9 @@ impl<T: Receivable> SplitViews<T> {
                 }
             }
         }
-        Ok(SplitViews { len, written: written.to_vec(), read: read.to_vec(), elements: PhantomData })
+        let written_bytes = taken.iter().map(|extent| extent.start..extent.end).collect();
+        let (written, read) = (written.to_vec(), read.to_vec());
+        Ok(SplitViews { len, written, read, written_bytes, elements: PhantomData })
     }
 
     /// Returns the written views and the read views, in the order of their descriptions.
@@ -109,6 +114,49 @@ impl<T: Receivable> SplitViews<T> {
     /// # Errors
     /// The slice is shorter than the `len` elements of [`new`](Self::new).
     pub fn split<'a>(&'a self, slice: &'a mut [T]) -> Result<(Vec<ViewMut<'a>>, Vec<View<'a>>), ViewError> {
+        self.split_with_rest(slice).map(|(written, read, _)| (written, read))
+    }
+
+    /// As [`split`](Self::split); also gives access to the elements that no view writes. So a program can compute with
+    /// them while messages arrive in the written views.
+    /// ```
+    /// use mpj::{Datatype, SplitViews, ViewSpec};
+    ///
+    /// # mpj::threads(2, |world| {
+    /// // A ghost element at each end; the neighbours' elements next to it arrive there.
+    /// let number = Datatype::of::<f64>();
+    /// let halo = SplitViews::<f64>::new(
+    ///     8,
+    ///     &[ViewSpec::new(0, &number, 1), ViewSpec::new(7, &number, 1)],
+    ///     &[ViewSpec::new(1, &number, 1), ViewSpec::new(6, &number, 1)],
+    /// )?;
+    /// let mut line = [world.rank() as f64; 8];
+    /// let (mut ghosts, edges, rest) = halo.split_with_rest(&mut line)?;
+    /// let other = 1 - world.rank();
+    /// let sum = world.scope(|s| {
+    ///     let mut receives = Vec::new();
+    ///     for ghost in &mut ghosts {
+    ///         receives.push(s.irecv(ghost, other, 0)?);
+    ///     }
+    ///     for edge in &edges {
+    ///         s.isend(edge, other, 0)?;
+    ///     }
+    ///     let sum: f64 = rest.get(1..7).expect("no ghosts").iter().sum(); // while the messages are under way
+    ///     receives.into_iter().try_for_each(|receive| receive.wait().map(drop))?;
+    ///     Ok::<f64, mpj::Error>(sum)
+    /// })?;
+    /// assert_eq!(sum, 6.0 * world.rank() as f64);
+    /// assert!(rest.get(0..2).is_none(), "element 0 is a ghost");
+    /// assert_eq!((line[0], line[7]), (other as f64, other as f64));
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`split`](Self::split).
+    pub fn split_with_rest<'a>(
+        &'a self,
+        slice: &'a mut [T],
+    ) -> Result<(Vec<ViewMut<'a>>, Vec<View<'a>>, Unwritten<'a, T>), ViewError> {
         if slice.len() < self.len {
             let bounds = (0, i64::try_from(self.len.saturating_mul(size_of::<T>())).unwrap_or(i64::MAX));
             return Err(ViewError::new::<T>(bounds, size_of_val(slice), false, T::PRIMITIVE));
@@ -117,7 +165,7 @@ impl<T: Receivable> SplitViews<T> {
         // through one view does not invalidate the others. Invariant 1 of `View` and of `ViewMut` holds: by invariant 1
         // of `SplitViews` the items lie in the slice, which is borrowed exclusively for `'a`, and by invariant 2 only
         // the view itself accesses the bytes that it may write.
-        let base = slice.as_mut_ptr();
+        let (base, len) = (slice.as_mut_ptr(), slice.len());
         let written = self.written.iter().map(|ViewSpec { offset, datatype, count }| ViewMut {
             base: origin(base, *offset),
             count: *count,
@@ -128,7 +176,51 @@ impl<T: Receivable> SplitViews<T> {
             count: *count,
             datatype,
         });
-        Ok((written.collect(), read.collect()))
+        let rest = Unwritten { base, len, written_bytes: &self.written_bytes, slice: PhantomData };
+        Ok((written.collect(), read.collect(), rest))
+    }
+}
+
+/// The elements of a slice that no view of [`SplitViews`] writes: see [`SplitViews::split_with_rest`].
+///
+/// # Invariants
+/// `base` and `len` are those of a slice that is exclusively borrowed for `'a`, and that is accessed only by this value
+/// and by views. The views write only `written_bytes`, which are in ascending order.
+#[derive(Clone, Copy)]
+pub struct Unwritten<'a, T> {
+    base: *const T,
+    len: usize,
+    written_bytes: &'a [Range<usize>],
+    slice: PhantomData<&'a [T]>,
+}
+
+// SAFETY: it only gives shared references to elements.
+unsafe impl<T: Sync> Send for Unwritten<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Unwritten<'_, T> {}
+
+impl<'a, T> Unwritten<'a, T> {
+    /// Returns the elements of a range; `None` if it is not inside the slice, or contains an element that a view writes.
+    /// The time grows with the logarithm of the number of runs of bytes in the written views.
+    pub fn get(&self, range: Range<usize>) -> Option<&'a [T]> {
+        if range.start > range.end || range.end > self.len {
+            return None;
+        }
+        let (start, end) = (range.start * size_of::<T>(), range.end * size_of::<T>());
+        let next = self.written_bytes.partition_point(|written| written.end <= start);
+        if self.written_bytes.get(next).is_some_and(|written| written.start < end) {
+            return None;
+        }
+        let first = self.base.wrapping_add(range.start);
+        // SAFETY: the range is in the slice, whose elements are initialised, and by the invariant no other code writes
+        // them for `'a`.
+        Some(unsafe { std::slice::from_raw_parts(first, range.len()) })
+    }
+}
+
+impl<T> fmt::Debug for Unwritten<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwritten").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

@@ -185,3 +185,29 @@ fn hostile_numbers_are_rejected_in_bounded_time() {
     assert!(SplitViews::<char>::new(4, &[], &[ViewSpec::new(0, &across, 1)]).is_ok());
     assert!(SplitViews::<char>::new(4, &[ViewSpec::new(0, &across, 1)], &[]).is_err());
 }
+
+/// The rest gives exactly the ranges without an element that a view writes.
+#[test]
+fn rest_has_exactly_the_unwritten_elements() {
+    proptest!(|(written in vec(spec(), 0..3))| {
+        prop_assume!(is_valid(&written, &[]));
+        let specs: Vec<ViewSpec> = written.iter().map(|spec| spec.piece()).collect();
+        let views = SplitViews::<u16>::new(LEN, &specs, &[]).expect("valid views");
+        let is_written: Vec<bool> = (0..LEN as i64)
+            .map(|at| written.iter().any(|spec| spec.bytes().iter().any(|byte| byte.div_euclid(2) == at)))
+            .collect();
+        let mut slice: Vec<u16> = (0..LEN as u16).collect();
+        let expected = slice.clone();
+        let (_writes, _, rest) = views.split_with_rest(&mut slice).expect("long enough");
+        for start in 0..=LEN {
+            for end in start..=LEN {
+                let wanted = (!is_written[start..end].contains(&true)).then(|| &expected[start..end]);
+                // An empty range inside a written run may be refused.
+                if start < end {
+                    prop_assert_eq!(rest.get(start..end), wanted);
+                }
+            }
+        }
+        prop_assert!(rest.get(0..LEN + 1).is_none() && rest.get(LEN + 1..LEN + 1).is_none());
+    });
+}
