@@ -39,11 +39,12 @@ mod plans;
 mod probe;
 mod recv_block;
 mod request;
+mod sendrecv;
 mod wait_many;
 
 pub use crate::op::Op;
 pub(crate) use abort_on_unwind::abort_on_unwind;
-pub use buffered::{BSEND_OVERHEAD, attach, bsend, detach, flush_buffer};
+pub use buffered::{BSEND_OVERHEAD, attach, bsend, detach, flush_buffer, iflush_buffer};
 pub(crate) use buffered::{abandon_buffer, bsend_as};
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
@@ -68,6 +69,7 @@ pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_block_as, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;
 pub use request::Request;
+pub use sendrecv::*;
 pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};
 pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 

@@ -28,6 +28,7 @@ mod primitives;
 mod protocols;
 mod raw;
 mod raw_blocks;
+mod raw_requests;
 mod recv_block;
 mod recv_buffer;
 mod recv_vec;
