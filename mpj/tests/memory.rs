@@ -100,6 +100,35 @@ fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
     message.commit()
 }
 
+/// A restart of a persistent message allocates nothing, and a restart of a partitioned one neither.
+fn persistent_messages() {
+    ranks(2, |world| {
+        let other = 1 - world.rank();
+        for len in [8, 100_000] {
+            let mut send = world.send_init(vec![0u8; len], other, 0)?;
+            let mut recv = world.recv_init(vec![0u8; len], other, 0)?;
+            let mut parts = world.psend_init(vec![0u8; len], 4, other, 0)?;
+            let mut whole = world.precv_init(vec![0u8; len], 4, other, 0)?;
+            let used = memory_of_all_ranks(&world, || {
+                let (receiving, sending) = (recv.start()?, send.start()?);
+                receiving.wait()?;
+                sending.wait()?;
+                let (arriving, filling) = (whole.start()?, parts.start()?);
+                for part in 0..4 {
+                    filling.part(part)?.ready()?;
+                }
+                arriving.wait()?;
+                filling.wait()
+            })?;
+            if let Some(used) = used {
+                assert!(used.calls == 0 || len > 8, "{used:?} for {len} bytes");
+                assert!(used.heap < SLACK, "{used:?} for {len} bytes");
+            }
+        }
+        Ok(())
+    });
+}
+
 /// An object needs the memory of its encoding at the sender, and of its message and its value at each receiver.
 fn objects() {
     let value: Vec<u64> = (0..60_000u64).map(|at| at * at * at).collect();
@@ -195,4 +224,5 @@ fn messages_need_no_extra_memory() {
     objects();
     buffers();
     collectives();
+    persistent_messages();
 }

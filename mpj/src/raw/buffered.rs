@@ -8,15 +8,17 @@
 //! The copies are in pool blocks, and not in memory of the caller. The buffer only counts: a pending message uses its
 //! packed size and [`BSEND_OVERHEAD`] bytes. A communicator without a buffer uses that of the world.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Coalesce, Completion, Engine, KeepAlive, Mode, Sent, WaitReason};
+use mpj_devices::{Buf, Channel, Coalesce, Completion, Engine, KeepAlive, Mode, Sent, WaitReason};
 
 use super::PROC_NULL;
 use super::comm::Comm;
 use super::p2p::start_send;
 use super::packed_copy::PackedCopy;
+use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
+use crate::status::Status;
 
 /// The number of bytes that a buffered message uses in addition to its packed size (MPI_BSEND_OVERHEAD).
 pub const BSEND_OVERHEAD: usize = 512;
@@ -39,15 +41,11 @@ impl BsendSlot {
 struct BsendBuffer {
     capacity: usize,
     state: Mutex<BsendState>,
-    /// Notified when no thread copies a message any more.
-    copied: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct BsendState {
     used: usize,
-    /// The number of threads that have reserved space and not started their send.
-    copying: usize,
     pending: Vec<PendingSend>,
     /// The first error of a send that was pending when its call returned.
     error: Option<Error>,
@@ -93,12 +91,7 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut state = self.buffer.state();
-        state.used -= self.space;
-        state.copying -= 1;
-        if state.copying == 0 {
-            self.buffer.copied.notify_all();
-        }
+        self.buffer.state().used -= self.space;
     }
 }
 
@@ -125,7 +118,6 @@ impl BsendBuffer {
         let fits = space <= self.capacity - state.used;
         if fits {
             state.used += space;
-            state.copying += 1;
         }
         fits
     }
@@ -142,12 +134,8 @@ impl BsendBuffer {
         Error::new(ErrorClass::Buffer, call, why)
     }
 
-    /// Waits until all sends that began before this call have completed. Takes the first error.
+    /// Waits until all sends whose calls have returned are complete. Takes the first error.
     fn flush(&self, comm: &Comm, call: &'static str) -> Result<()> {
-        let state = self.state();
-        // The copying threads wait for no rank.
-        let copied = self.copied.wait_while(state, |state| state.copying > 0);
-        drop(copied.unwrap_or_else(PoisonError::into_inner));
         let is_empty = |(): &mut ()| {
             let mut state = self.state();
             state.reap();
@@ -183,8 +171,7 @@ pub fn attach(comm: &Comm, bytes: usize) -> Result<()> {
         );
         return Err(Error::new(ErrorClass::Buffer, CALL, why));
     }
-    let (state, copied) = (Mutex::default(), Condvar::new());
-    *slot = Some(Arc::new(BsendBuffer { capacity: bytes, state, copied }));
+    *slot = Some(Arc::new(BsendBuffer { capacity: bytes, state: Mutex::default() }));
     Ok(())
 }
 
@@ -208,6 +195,39 @@ pub fn detach(comm: &Comm) -> Result<usize> {
 pub fn flush_buffer(comm: &Comm) -> Result<()> {
     const CALL: &str = "flush";
     comm.bsend_slot().attached().ok_or_else(|| no_buffer(CALL))?.flush(comm, CALL)
+}
+
+/// Starts to wait until the messages in the buffer of the communicator were sent (MPI_Comm_iflush_buffer).
+///
+/// # Errors
+/// [`ErrorClass::Buffer`] if the communicator has no buffer. The request returns the first error of a send that was
+/// pending when its call returned.
+pub fn iflush_buffer(comm: &Comm) -> Result<Request> {
+    let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer("iflush"))?;
+    Ok(Request::flush(BufferFlush { comm: comm.clone(), buffer }))
+}
+
+/// A pending [`iflush_buffer`].
+#[derive(Debug)]
+pub(super) struct BufferFlush {
+    comm: Comm,
+    buffer: Arc<BsendBuffer>,
+}
+
+impl BufferFlush {
+    pub(super) fn outcome(&self) -> Option<Result<Status>> {
+        let mut state = self.buffer.state();
+        state.reap();
+        state.pending.is_empty().then(|| state.error.clone().map_or(Ok(Status::empty()), Err))
+    }
+
+    pub(super) fn wait(&self) -> Result<Status> {
+        self.buffer.flush(&self.comm, "iflush").map(|()| Status::empty())
+    }
+
+    pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {
+        (self.comm.engine(), OpInfo::generalized("iflush"), self.comm.p2p())
+    }
 }
 
 /// Detaches the buffer without a wait; the pending sends continue.

@@ -45,12 +45,13 @@ mod probe;
 mod recv_block;
 mod reduce_local;
 mod request;
+mod sendrecv;
 mod topology;
 mod wait_many;
 
 pub use crate::op::Op;
 pub(crate) use abort_on_unwind::abort_on_unwind;
-pub use buffered::{BSEND_OVERHEAD, attach, bsend, detach, flush_buffer};
+pub use buffered::{BSEND_OVERHEAD, attach, bsend, detach, flush_buffer, iflush_buffer};
 pub(crate) use buffered::{abandon_buffer, bsend_as};
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
@@ -83,6 +84,7 @@ pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_in, recv_block_as
 pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;
+pub use sendrecv::*;
 pub use topology::{
     Topology, TopologyLayout, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
 };

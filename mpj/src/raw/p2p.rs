@@ -12,7 +12,6 @@ use mpj_devices::{
 use super::PROC_NULL;
 use super::abort_on_unwind::abort_on_unwind;
 use super::comm::Comm;
-use super::packed_copy::PackedCopy;
 use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
@@ -144,7 +143,7 @@ fn to_result(call: &'static str, outcome: &Outcome) -> Result<Status> {
 }
 
 #[inline]
-fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
+pub(super) fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
     let Sent::Pending(completion) = sent else { return Ok(()) };
     wait_completion(comm, call, &completion, |on| WaitReason::send(call, on, dest, tag)).map(|_| ())
 }
@@ -311,84 +310,4 @@ pub(super) unsafe fn irecv_as(
     // SAFETY: the caller's contract.
     let completion = unsafe { start_recv(comm, call, || buf, source, tag, keep)? };
     Ok(Request::pending(OpInfo::recv(call, source, tag), comm, completion))
-}
-
-/// Sends one buffer and receives into another at the same time.
-///
-/// # Errors
-/// As [`send`] and [`recv`]. After an error, no operation is pending.
-///
-/// # Safety
-/// The contracts of a send buffer and of a receive buffer, which do not overlap.
-pub unsafe fn sendrecv(
-    comm: &Comm,
-    send: Buf,
-    dest: i32,
-    send_tag: i32,
-    recv: Buf,
-    source: i32,
-    recv_tag: i32,
-) -> Result<Status> {
-    // SAFETY: the caller's contract.
-    unsafe { sendrecv_as(comm, "sendrecv", send, dest, send_tag, recv, source, recv_tag) }
-}
-
-/// As [`sendrecv`], with the name of the call for errors.
-///
-/// # Safety
-/// The contracts of [`sendrecv`].
-#[expect(clippy::too_many_arguments, reason = "those of MPI_Sendrecv, and the name of the call")]
-unsafe fn sendrecv_as(
-    comm: &Comm,
-    call: &'static str,
-    send: Buf,
-    dest: i32,
-    send_tag: i32,
-    recv: Buf,
-    source: i32,
-    recv_tag: i32,
-) -> Result<Status> {
-    // Check the rank and tag of the send before the receive is posted.
-    comm.check_send(call, dest, send_tag)?;
-    // SAFETY: the caller's contract; both operations have completed when we return.
-    let receiving = unsafe { irecv_as(comm, call, recv, source, recv_tag, None)? };
-    abort_on_unwind(|| {
-        let sent = match dest {
-            PROC_NULL => Ok(()),
-            _ => {
-                let how = (Coalesce::No, None);
-                // SAFETY: the caller's contract, and we wait until the operation has completed.
-                let sent = unsafe { start_send(comm, call, || send, dest, send_tag, Mode::Standard, how) };
-                sent.and_then(|sent| wait_send(comm, call, sent, dest, send_tag))
-            }
-        };
-        if sent.is_err() {
-            receiving.cancel();
-        }
-        let received = receiving.wait();
-        sent.and(received)
-    })
-}
-
-/// Sends the contents of a buffer, and receives another message into it at the same time (MPI_Sendrecv_replace). The
-/// contents are copied into a pool block first. If the receive fails, they may be overwritten in part.
-///
-/// # Errors
-/// As [`sendrecv`]; [`ErrorClass::NoMem`] if the pool has no block for the contents.
-///
-/// # Safety
-/// The contracts of a send buffer and of a receive buffer.
-pub unsafe fn sendrecv_replace(
-    comm: &Comm,
-    buf: Buf,
-    dest: i32,
-    send_tag: i32,
-    source: i32,
-    recv_tag: i32,
-) -> Result<Status> {
-    const CALL: &str = "sendrecv_replace";
-    // SAFETY: the caller's contract.
-    let copy = unsafe { PackedCopy::of(CALL, &buf)? };
-    // SAFETY: the copy lives until we return, and the caller's contract for the receive.
-    unsafe { sendrecv_as(comm, CALL, copy.buf(), dest, send_tag, buf, source, recv_tag) }
 }

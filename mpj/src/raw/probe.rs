@@ -1,10 +1,11 @@
 //! Probes, and the receipt of messages that a probe has extracted.
 
-use mpj_devices::{Buf, MatchedMessage, Receive, Target, WaitReason};
+use mpj_devices::{Buf, KeepAlive, MatchedMessage, Receive, Target, WaitReason};
 
 use super::PROC_NULL;
 use super::comm::Comm;
 use super::p2p::{check_no_overlap, pattern, wait_completion};
+use super::request::{OpInfo, Request};
 use crate::error::{Error, Result};
 use crate::status::Status;
 
@@ -68,19 +69,56 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessa
 pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<Status> {
     const CALL: &str = "mrecv";
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
-    let no_overlap = check_no_overlap(CALL, buf.count(), buf.datatype());
     // SAFETY: the caller's contract, and we wait until the operation has completed.
-    let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error));
-    let target = match no_overlap.and(target) {
-        Ok(target) => target,
-        // The sender might wait for the match.
+    let (message, target) = unsafe { target_for(comm, CALL, buf, message, None)? };
+    let completion = comm.engine().recv_message(message, Receive::new(target));
+    wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
+}
+
+/// Starts to receive a message that was extracted by [`mprobe`] or [`improbe`] (MPI_Imrecv). The operation owns `keep`
+/// until it has completed.
+///
+/// # Errors
+/// As [`recv`](super::recv). The message is discarded then.
+///
+/// # Safety
+/// The contract of a receive buffer.
+pub unsafe fn imrecv(
+    comm: &Comm,
+    buf: Buf,
+    message: MatchedMessage,
+    keep: Option<KeepAlive>,
+) -> Result<Request> {
+    const CALL: &str = "imrecv";
+    let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
+    // SAFETY: the caller's contract.
+    let (message, target) = unsafe { target_for(comm, CALL, buf, message, keep)? };
+    let completion = comm.engine().recv_message(message, Receive::new(target));
+    Ok(Request::pending(OpInfo::recv(CALL, source, tag), comm, completion))
+}
+
+/// Checks the buffer for an extracted message, and discards the message if the buffer is invalid, because its sender
+/// might wait for the match.
+///
+/// # Safety
+/// The contract of a receive buffer.
+unsafe fn target_for(
+    comm: &Comm,
+    call: &'static str,
+    buf: Buf,
+    message: MatchedMessage,
+    keep: Option<KeepAlive>,
+) -> Result<(MatchedMessage, Target)> {
+    let no_overlap = check_no_overlap(call, buf.count(), buf.datatype());
+    // SAFETY: the caller's contract.
+    let target = unsafe { Target::new(buf, keep) }.map_err(|error| Error::buf(call, error));
+    match no_overlap.and(target) {
+        Ok(target) => Ok((message, target.with_path(comm.path()))),
         Err(error) => {
             mdiscard(comm, message);
-            return Err(error);
+            Err(error)
         }
-    };
-    let completion = comm.engine().recv_message(message, Receive::new(target.with_path(comm.path())));
-    wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
+    }
 }
 
 /// Discards a message that was extracted by [`mprobe`] or [`improbe`]. Its send completes as if the message had been

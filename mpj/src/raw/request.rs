@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mpj_devices::{Channel, Completion, Engine, Listener, Outcome, Sent, WaitReason};
 
+use super::buffered::BufferFlush;
 use super::comm::Comm;
 use super::generalized::Generalized;
 use super::persistent::PersistentOperation;
@@ -32,6 +33,9 @@ enum State {
     Collective(Arc<CollectiveTask>),
     Persistent(Box<PersistentOperation>),
     Generalized(Arc<Generalized>),
+    /// A send and a receive, whose status is that of both.
+    Pair(Box<[Request; 2]>),
+    Flush(BufferFlush),
 }
 
 impl From<PersistentOperation> for Request {
@@ -104,6 +108,14 @@ impl Request {
         Request { state: State::Collective(task) }
     }
 
+    pub(super) fn pair(sending: Request, receiving: Request) -> Self {
+        Request { state: State::Pair(Box::new([sending, receiving])) }
+    }
+
+    pub(super) fn flush(flush: BufferFlush) -> Self {
+        Request { state: State::Flush(flush) }
+    }
+
     pub(super) fn generalized(shared: Arc<Generalized>) -> Self {
         Request { state: State::Generalized(shared) }
     }
@@ -133,6 +145,11 @@ impl Request {
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
             State::Persistent(request) => request.outcome(),
             State::Generalized(shared) => shared.outcome(),
+            State::Pair(pair) => {
+                let [sent, received] = pair.each_ref().map(Request::outcome);
+                sent.zip(received).map(|(sent, received)| sent.and(received))
+            }
+            State::Flush(flush) => flush.outcome(),
         }
     }
 
@@ -168,6 +185,16 @@ impl Request {
             State::Collective(task) => task.wait().map(|()| Status::empty()),
             State::Persistent(mut request) => request.wait(),
             State::Generalized(shared) => shared.wait(),
+            State::Pair(pair) => {
+                let [sending, receiving] = *pair;
+                let sent = sending.wait();
+                if sent.is_err() {
+                    receiving.cancel();
+                }
+                let received = receiving.wait();
+                sent.and(received)
+            }
+            State::Flush(flush) => flush.wait(),
         }
     }
 
@@ -205,6 +232,7 @@ impl Request {
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
+            State::Pair(_) | State::Flush(_) => false,
             State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
             State::Persistent(request) => request.cancel(),
             State::Generalized(shared) => shared.cancel(),
@@ -243,6 +271,8 @@ impl Request {
             State::Collective(task) => Some(OpInfo::collective(task)),
             State::Persistent(request) => request.wait_target(),
             State::Generalized(shared) => Some(shared.wait_target()),
+            State::Pair(pair) => pair.iter().find(|request| request.outcome().is_none())?.wait_target(),
+            State::Flush(flush) => Some(flush.wait_target()),
         }
     }
 }

@@ -44,6 +44,7 @@ mod progress_thread;
 mod protocols;
 mod raw;
 mod raw_blocks;
+mod raw_requests;
 mod recv_block;
 mod recv_buffer;
 mod recv_vec;

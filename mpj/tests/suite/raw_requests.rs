@@ -1,0 +1,129 @@
+//! Non-blocking untyped operations that have no typed form.
+#![expect(
+    unsafe_code,
+    reason = "the buffers outlive the requests, which are complete when they are accessed"
+)]
+
+use crate::common::{ranks, samples};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BSEND_OVERHEAD, Buf, PROC_NULL};
+use mpj::{ErrorClass, World};
+
+const LENS: [usize; 4] = [0, 5, 2000, 200_000];
+
+fn neighbours(world: &World) -> (i32, i32) {
+    let (me, size) = (world.rank() as i32, world.size() as i32);
+    ((me + 1) % size, (me + size - 1) % size)
+}
+
+#[test]
+fn exchanges_are_one_request() {
+    for size in [1, 2, 3] {
+        ranks(size, |world| {
+            let (comm, me, (right, left)) = (world.as_raw(), world.rank(), neighbours(&world));
+            for len in LENS {
+                let (mut mine, mut theirs): (Vec<u64>, _) = (samples(me, 0, len), vec![0u64; len]);
+                let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs));
+                // SAFETY: see above.
+                let exchange =
+                    unsafe { raw::isendrecv(comm, send, right, me as i32, recv, left, ANY_TAG, None)? };
+                assert!(!exchange.cancel());
+                let status = exchange.wait()?;
+                assert_eq!(
+                    (status.source(), status.tag(), status.bytes()),
+                    (Some(left as usize), left, 8 * len)
+                );
+                assert_eq!(theirs, samples::<u64>(left as usize, 0, len));
+                let buf = Buf::slice_mut(&mut mine);
+                // SAFETY: see above.
+                let replace = unsafe { raw::isendrecv_replace(comm, buf, right, 3, left, 3, None)? };
+                let mut requests = [None, Some(replace)];
+                let (at, status) = raw::wait_any(&mut requests).expect("one is active");
+                assert_eq!((at, status?.bytes()), (1, 8 * len));
+                assert_eq!(mine, theirs);
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn failed_exchange_leaves_nothing_pending() {
+    ranks(2, |world| {
+        let (comm, other) = (world.as_raw(), 1 - world.rank() as i32);
+        let (mine, mut theirs) = ([1u8; 4], [0u8; 4]);
+        for (dest, tag, source, class) in [
+            (2, 0, other, ErrorClass::Rank),
+            (other, -1, other, ErrorClass::Tag),
+            (other, 0, 7, ErrorClass::Rank),
+        ] {
+            let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs));
+            // SAFETY: see above.
+            let error = unsafe { raw::isendrecv(comm, send, dest, tag, recv, source, 0, None) };
+            assert_eq!(error.expect_err("invalid").class(), class);
+        }
+        let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs[..2]));
+        // SAFETY: see above.
+        let short = unsafe { raw::isendrecv(comm, send, other, 0, recv, other, 0, None)? };
+        assert_eq!(short.wait().expect_err("4 bytes").class(), ErrorClass::Truncate);
+        let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs));
+        // SAFETY: see above.
+        let nothing = unsafe { raw::isendrecv(comm, send, PROC_NULL, 0, recv, PROC_NULL, 0, None)? };
+        assert_eq!(nothing.wait()?.source(), None);
+        world.barrier()?;
+        assert_eq!(raw::iprobe(comm, ANY_SOURCE, ANY_TAG)?, None);
+        world.barrier()
+    });
+}
+
+#[test]
+fn extracted_message_is_received_without_blocking() {
+    ranks(2, |world| {
+        let (comm, me, other) = (world.as_raw(), world.rank(), 1 - world.rank());
+        for len in LENS {
+            let mine: Vec<u64> = samples(me, 0, len);
+            let sending = world.isend(mine.clone(), other, 0)?;
+            let message = raw::mprobe(comm, other as i32, 0)?;
+            let mut theirs = vec![0u64; len];
+            // SAFETY: see above.
+            let receiving = unsafe { raw::imrecv(comm, Buf::slice_mut(&mut theirs), message, None)? };
+            assert_eq!(receiving.wait()?.bytes(), 8 * len);
+            assert_eq!(theirs, samples::<u64>(other, 0, len));
+            sending.wait()?;
+        }
+        // An invalid buffer discards the message.
+        let sending = world.issend([1u8; 4], other, 1)?;
+        let message = raw::mprobe(comm, other as i32, 1)?;
+        // SAFETY: nothing is accessed.
+        let refused = unsafe { raw::imrecv(comm, Buf::in_place(), message, None) };
+        assert_eq!(refused.expect_err("no other buffer").class(), ErrorClass::Buffer);
+        sending.wait().map(drop).map_err(Into::into)
+    });
+}
+
+#[test]
+fn flush_is_a_request() {
+    ranks(2, |world| {
+        const LEN: usize = 1 << 20;
+        let (comm, me, other) = (world.as_raw(), world.rank(), 1 - world.rank());
+        assert_eq!(raw::iflush_buffer(comm).expect_err("no buffer").class(), ErrorClass::Buffer);
+        assert_eq!(raw::flush_buffer(comm).expect_err("no buffer").class(), ErrorClass::Buffer);
+        assert_eq!(raw::detach(comm).expect_err("no buffer").class(), ErrorClass::Buffer);
+        raw::attach(comm, LEN + BSEND_OVERHEAD)?;
+        let flushed = raw::iflush_buffer(comm)?;
+        assert!(flushed.test()?.is_some());
+        let mine = vec![me as u8; LEN];
+        // SAFETY: the message is copied.
+        unsafe { raw::bsend(comm, Buf::slice(&mine), other as i32, 0)? };
+        let flushed = raw::iflush_buffer(comm)?;
+        if me == 0 {
+            assert!(flushed.test()?.is_none(), "rank 1 has not received the message");
+            world.send(&[0u8], 1, 1)?;
+        } else {
+            world.recv(&mut [0u8], 0, 1)?;
+        }
+        assert_eq!(world.recv_vec::<u8>(other, 0)?.0, vec![other as u8; LEN]);
+        flushed.wait()?;
+        assert_eq!(raw::detach(comm)?, LEN + BSEND_OVERHEAD);
+        Ok(())
+    });
+}
