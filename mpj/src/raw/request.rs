@@ -248,6 +248,7 @@ impl Request {
             State::Collective(task) => task.listen(listener),
             State::Persistent(request) => return request.listen(listener),
             State::Generalized(request) => request.listen(listener),
+            State::Pair(_) | State::Flush(_) => return false,
         }
         true
     }
@@ -260,6 +261,7 @@ impl Request {
             State::Collective(task) => task.is_listening(),
             State::Persistent(request) => request.is_listening(),
             State::Generalized(request) => request.is_listening(),
+            State::Pair(_) | State::Flush(_) => false,
         }
     }
 

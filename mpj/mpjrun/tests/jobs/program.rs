@@ -169,6 +169,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
         "topologies" => hosts::topologies(world)?,
+        "creations" => hosts::creations(world)?,
         "exchange" => exchange(world)?,
         "intercomm" => intercomm::exchange(world)?,
         "intercomm-killed" => intercomm::killed(world)?,
