@@ -81,6 +81,11 @@ impl World {
         &self.comm
     }
 
+    /// Returns the name of the host, as its system knows it (MPI_Get_processor_name).
+    pub fn processor_name(&self) -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+
     /// Returns the start-up service.
     pub fn boot(&self) -> &Arc<dyn Boot> {
         &self.boot

@@ -24,6 +24,7 @@ mod intercomm;
 mod intercomm_collectives;
 mod isolation;
 mod messages;
+mod mpijava;
 mod neighbor;
 mod neighbor_errors;
 mod nonblocking;
