@@ -201,7 +201,11 @@ fn coll_draws_a_distinct_curve_per_operation() {
     styles.dedup();
     assert_eq!(styles.len(), 12, "distinct by colour and dashes");
     assert_eq!(lines.len(), 1 + 12 * 5, "8 B to 20000 B");
-    assert_eq!(lines.iter().filter(|line| line.contains(",20000,")).count(), 12, "the largest requested size");
+    assert_eq!(
+        lines.iter().filter(|line| line.contains(",20000,")).count(),
+        12,
+        "the largest requested size"
+    );
     assert!(lines.iter().all(|line| line.starts_with("COLL,") && line.split(',').count() == 8));
 }
 

@@ -103,7 +103,7 @@ impl PersistentCollective {
     pub unsafe fn start(&mut self) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
         // SAFETY: the caller's contract.
-        unsafe { self.task.restart(&[]) }
+        unsafe { self.task.restart(None) }
     }
 
     /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
@@ -133,18 +133,24 @@ impl PersistentCollective {
             Role::Recv => recv.first(),
             Role::None => None,
         };
-        match self.roles {
-            // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
-            // steps lie in them.
-            Some(roles) if (send.len(), recv.len()) == (1, 1) => unsafe {
-                self.task.restart(&roles.map(of_role))
-            },
-            _ => {
-                let all = send.iter().filter(|send| !send.is_in_place()).chain(recv).map(Some);
-                // SAFETY: as above.
-                unsafe { self.task.restart(&all.collect::<Vec<_>>()) }
+        let pair;
+        let all: Vec<_>;
+        let bufs: &[Option<&Buf>] = match self.roles {
+            Some(roles) if (send.len(), recv.len()) == (1, 1) => {
+                pair = roles.map(of_role);
+                &pair
             }
-        }
+            // The number of buffers is wrong, which `restart` detects.
+            Some(_) => &[],
+            None => {
+                let sent = send.iter().filter(|send| !send.is_in_place());
+                all = sent.chain(recv).map(Some).collect();
+                &all
+            }
+        };
+        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the steps
+        // lie in them.
+        unsafe { self.task.restart(Some(bufs)) }
     }
 
     /// Waits until the active call has completed; without an active call, returns at once.
