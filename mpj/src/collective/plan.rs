@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
         Plan { digest, steps, user: UserBuffers::List { bufs: Cow::Owned(bufs), temp }, op }
     }
 
-    /// Replaces the caller's buffers for which `bufs` has a new one; an empty list replaces none.
+    /// Replaces the caller's buffers for which `bufs` has a new one.
     ///
     /// # Errors
     /// The number, the type or the memory layout of the items differs, or the kind of memory, or the number of buffers.
@@ -99,7 +99,7 @@ impl<'a> Plan<'a> {
         let UserBuffers::List { bufs: user, temp } = &mut self.user else { return Ok(()) };
         let user = user.to_mut();
         let expected = user.len() - temp.len();
-        if !bufs.is_empty() && bufs.len() != expected {
+        if bufs.len() != expected {
             let why = format!("expected {expected} buffers as in the prepared call, found {}", bufs.len());
             return Err(Error::new(ErrorClass::Buffer, call, why));
         }

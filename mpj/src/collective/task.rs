@@ -118,7 +118,7 @@ impl CollectiveTask {
         Ok(Arc::new(CollectiveTask { context, name, digest, phase, state, listener }))
     }
 
-    /// Starts another call, with new buffers where `bufs` has them.
+    /// Starts another call, with the old buffers, or with new ones where `bufs` has them.
     ///
     /// # Errors
     /// The last call is active, its outcome was not taken, collectives are disabled, or the new buffers do not fit. The
@@ -126,12 +126,12 @@ impl CollectiveTask {
     ///
     /// # Safety
     /// As [`start`](Self::start).
-    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: &[Option<&Buf>]) -> Result<()> {
+    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: Option<&[Option<&Buf>]>) -> Result<()> {
         if self.phase.load(Ordering::Acquire) != IDLE {
             return Err(still_active(self.name));
         }
         let (seq, checked) = self.context.begin_call(self.name);
-        let ready = checked.and_then(|()| self.state().schedule.rebind(bufs));
+        let ready = checked.and_then(|()| bufs.map_or(Ok(()), |bufs| self.state().schedule.rebind(bufs)));
         ready.inspect_err(|error| end_refused(&self.context, seq, error))?;
         self.activate(seq);
         Ok(())

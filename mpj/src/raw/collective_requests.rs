@@ -96,25 +96,31 @@ impl PersistentCollective {
         self.comm.check_not_freed(self.task.name())?;
         let Some((send, recv)) = bufs else {
             // SAFETY: the caller's contract.
-            return unsafe { self.task.restart(&[]) };
+            return unsafe { self.task.restart(None) };
         };
         let of_role = |role| match role {
             Role::Send => send.first(),
             Role::Recv => recv.first(),
             Role::None => None,
         };
-        match self.roles {
-            // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
-            // steps lie in them.
-            Some(roles) if (send.len(), recv.len()) == (1, 1) => unsafe {
-                self.task.restart(&roles.map(of_role))
-            },
-            _ => {
-                let all = send.iter().filter(|send| !send.is_in_place()).chain(recv).map(Some);
-                // SAFETY: as above.
-                unsafe { self.task.restart(&all.collect::<Vec<_>>()) }
+        let pair;
+        let all: Vec<_>;
+        let bufs: &[Option<&Buf>] = match self.roles {
+            Some(roles) if (send.len(), recv.len()) == (1, 1) => {
+                pair = roles.map(of_role);
+                &pair
             }
-        }
+            // The number of buffers is wrong, which `restart` detects.
+            Some(_) => &[],
+            None => {
+                let sent = send.iter().filter(|send| !send.is_in_place());
+                all = sent.chain(recv).map(Some).collect();
+                &all
+            }
+        };
+        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the steps
+        // lie in them.
+        unsafe { self.task.restart(Some(bufs)) }
     }
 
     pub(super) fn task(&self) -> &Arc<CollectiveTask> {

@@ -161,14 +161,34 @@ fn persistent_exchange_uses_the_current_buffers() {
                 let (_, got) = exchange.start()?.wait()?;
                 (0..size).for_each(|from| assert_eq!(got[from], items(from, me, round)));
             }
-            // Another number of buffers is an error on every rank: here, or in the barrier.
-            exchange.buffers_mut().1.pop();
-            let comm = world.dup()?;
-            let error = exchange.start().map(drop).expect_err("a buffer is missing");
-            assert_eq!(error.class(), ErrorClass::Buffer, "{error}");
-            comm.barrier()
+            Ok(())
         });
     }
+}
+
+/// Buffers that the request no longer has must not be used.
+#[test]
+fn removed_buffers_fail_the_start() {
+    ranks(2, |world| {
+        for remaining in [1, 0] {
+            let comm = world.dup()?;
+            let buffers = || vec![vec![world.rank() as u8; 1000]; 2];
+            let mut exchange = comm.prepare(coll::alltoallw(buffers(), buffers()))?;
+            exchange.start()?.wait()?;
+            let (send, recv) = exchange.buffers_mut();
+            send.truncate(remaining);
+            recv.truncate(remaining);
+            let error = exchange.start().map(drop).expect_err("buffers are missing");
+            let found = format!("expected 4 buffers as in the prepared call, found {}", 2 * remaining);
+            assert!(error.class() == ErrorClass::Buffer && error.to_string().contains(&found), "{error}");
+            // A buffer of another length.
+            let comm = world.dup()?;
+            let mut exchange = comm.prepare(coll::alltoallw(buffers(), buffers()))?;
+            exchange.buffers_mut().1[1].push(0);
+            assert_eq!(exchange.start().map(drop).expect_err("one is longer").class(), ErrorClass::Buffer);
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -234,6 +254,42 @@ fn raw_call_takes_addresses_counts_and_datatypes() {
         let expected =
             (0..size).rev().flat_map(|from| (0..2).map(move |at| (100 * from + 2 * me + at) as u32));
         assert!(got.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().expect("4 bytes"))).eq(expected));
+        Ok(())
+    });
+}
+
+#[test]
+fn raw_persistent_exchange_works_in_place() {
+    ranks(3, |world| {
+        let (me, size, comm) = (world.rank(), world.size(), world.as_raw());
+        let fill = |items: &mut [u64], round: usize| {
+            items.iter_mut().enumerate().for_each(|(to, place)| *place = item(me, to, round));
+        };
+        let (mut first, mut second) = (vec![0u64; size], vec![0u64; size]);
+        let bufs = |items: &mut Vec<u64>| -> Vec<Buf> { items.chunks_mut(1).map(Buf::slice_mut).collect() };
+        let places = [bufs(&mut first), bufs(&mut second)];
+        let in_place = [Buf::in_place()];
+        let call = raw::Collective::alltoallw(&in_place, &places[0]);
+        let mut exchange = raw::collective_init(comm, call, None)?;
+        for round in 0..4 {
+            let items = if round % 2 == 0 { &mut first } else { &mut second };
+            fill(items, round);
+            // SAFETY: the items live until the call has completed, and are not accessed meanwhile.
+            match round {
+                0 => unsafe { exchange.start() }?,
+                _ => unsafe { exchange.start_with_lists(&in_place, &places[round % 2]) }?,
+            }
+            exchange.wait()?;
+            let items = if round % 2 == 0 { &first } else { &second };
+            assert!(items.iter().copied().eq((0..size).map(|from| item(from, me, round))), "round {round}");
+        }
+        fill(&mut first, 9);
+        // SAFETY: as above.
+        unsafe { raw::start(comm, raw::Collective::alltoallw(&in_place, &places[0]), None) }?.wait()?;
+        assert!(first.iter().copied().eq((0..size).map(|from| item(from, me, 9))));
+        // SAFETY: the call is refused.
+        let refused = unsafe { exchange.start_with(&in_place[0], &places[0][0]) };
+        assert_eq!(refused.expect_err("one buffer").class(), ErrorClass::Buffer);
         Ok(())
     });
 }
