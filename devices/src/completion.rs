@@ -4,6 +4,8 @@ mod listener;
 #[cfg(all(test, loom))]
 mod model;
 mod receive;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -327,85 +329,5 @@ impl fmt::Debug for Completion {
 impl fmt::Debug for Completer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Completer")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::thread;
-
-    use super::*;
-
-    fn dead(cause: &Arc<str>) -> Outcome {
-        Err(Fault::Dead { rank: 1, cause: Arc::clone(cause) })
-    }
-
-    #[test]
-    fn stored_outcome_is_seen() {
-        let cause: Arc<str> = "a test".into();
-        for _ in 0..3 * NODE_CACHE_MAX {
-            let (completer, completion) = pair();
-            assert!(completer.is_for(&completion) && completion.outcome().is_none());
-            completer.complete(dead(&cause));
-            assert_eq!(completion.outcome(), Some(&dead(&cause)));
-        }
-        assert_eq!(Arc::strong_count(&cause), 1, "every outcome was dropped");
-    }
-
-    #[test]
-    fn either_handle_can_be_dropped_first() {
-        let cause: Arc<str> = "a test".into();
-        let (completer, completion) = pair();
-        drop(completion);
-        completer.complete(dead(&cause));
-        reclaim();
-        assert_eq!(Arc::strong_count(&cause), 1);
-        let (completer, completion) = pair();
-        drop(completer);
-        assert_eq!(completion.outcome(), Some(&Err(Fault::Cancelled)));
-    }
-
-    #[test]
-    fn handles_work_on_two_threads() {
-        let cause: Arc<str> = "a test".into();
-        thread::scope(|scope| {
-            let (completers, received) = std::sync::mpsc::sync_channel::<Completer>(64);
-            let other = Arc::clone(&cause);
-            scope.spawn(move || received.into_iter().for_each(|completer| completer.complete(dead(&other))));
-            for round in 0..if cfg!(miri) { 100 } else { 20_000 } {
-                let (completer, completion) = pair();
-                completers.send(completer).expect("the other thread receives until the channel closes");
-                if round % 3 != 0 {
-                    while completion.outcome().is_none() {
-                        thread::yield_now();
-                    }
-                    assert_eq!(completion.outcome(), Some(&dead(&cause)));
-                }
-            }
-            drop(completers);
-        });
-        reclaim();
-        assert_eq!(Arc::strong_count(&cause), 1);
-    }
-
-    #[test]
-    fn detached_operations_are_reclaimed() {
-        let cause: Arc<str> = "a test".into();
-        let mut open = Vec::new();
-        for round in 0..20 * RECLAIM_MIN {
-            let (completer, completion) = pair();
-            drop(completion);
-            if round % 2 == 0 {
-                completer.complete(dead(&cause))
-            } else {
-                open.push(completer)
-            }
-            // The list may also contain nodes of other tests.
-            assert!(Arc::strong_count(&cause) <= 2 + 2 * RECLAIM_MIN.max(2 * open.len()), "round {round}");
-        }
-        open.into_iter().for_each(|completer| completer.complete(dead(&cause)));
-        reclaim();
-        assert_eq!(Arc::strong_count(&cause), 1);
     }
 }

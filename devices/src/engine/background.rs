@@ -4,11 +4,12 @@
 //! the rank and nothing else drives the engine ([`AsyncWait`]). In the second case it runs only while tasks wait.
 //!
 //! ```text
-//!            needed                  another thread waits
-//!   PARKED ----------> DRIVING --------------------------> RELIEVED
-//!      ^                  |  ^                                |
-//!      +------------------+  +--------------------------------+
-//!          not needed          no progress pass for RELIEF
+//!            needed               another thread waits
+//!   PARKED ----------> DRIVING ----------------------> STANDING BY
+//!      ^                  |  ^                              |
+//!      +------------------+  +------------------------------+
+//!          not needed          no pass of other threads for RELIEF,
+//!                              or a task begins to wait
 //! ```
 //! A driving thread holds the progress lock and sleeps on the doorbell. A thread that then waits for an operation of
 //! its own would be notified by the progress thread, which takes longer than polling. So it asks the progress thread
@@ -20,15 +21,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use super::Engine;
-use super::lock;
+use super::blocked::WaitReason;
+use super::{Engine, lock};
 use crate::config::Choice;
 
 /// Whether a rank has a progress thread from the start.
 pub const PROGRESS: Choice<bool> = Choice {
     name: "PROGRESS",
     values: &[("calls", false), ("thread", true)],
-    help: "makes progress in the calls of the program, or also in a thread of each rank while the program computes",
+    help: "progress only in calls of the program (calls), or also by a thread of each rank (thread)",
 };
 
 /// The time without a progress pass of other threads after which the progress thread takes the lock back. It bounds the
@@ -50,7 +51,7 @@ struct Shared {
     is_stopped: AtomicBool,
     /// Whether the thread holds the progress lock, or is about to try it.
     is_driving: AtomicBool,
-    /// Whether another thread wants the progress lock.
+    /// Whether another thread wants the progress lock, or has taken it.
     is_relieved: AtomicBool,
     thread: Mutex<ThreadState>,
     changed: Condvar,
@@ -111,28 +112,29 @@ impl Background {
 
 /// A task waits for an operation of an engine: until this is dropped, a thread or the owner of a
 /// [`DriverFd`](super::DriverFd) makes progress.
-pub struct AsyncWait(Arc<Engine>);
+pub struct AsyncWait {
+    engine: Arc<Engine>,
+    /// The number of the wait in the list of blocked threads and tasks.
+    blocked: u64,
+}
 
 impl AsyncWait {
-    /// Declares that a task waits, and starts the progress thread if nothing else makes progress for the task. Returns
-    /// `None` if the thread cannot be started, or if the engine is closed; the task must then poll.
-    pub fn begin(engine: &Arc<Engine>) -> Option<Self> {
+    /// Declares that a task waits for the operation that `what` describes, and starts the progress thread if nothing
+    /// else makes progress for the task. Returns `None` if the thread cannot be started or the engine is closed; the
+    /// task must then poll.
+    pub fn begin(engine: &Arc<Engine>, what: WaitReason) -> Option<Self> {
         let shared = &engine.background.0;
         shared.tasks.fetch_add(1, Ordering::SeqCst);
-        let wait = AsyncWait(Arc::clone(engine));
+        let wait = AsyncWait { engine: Arc::clone(engine), blocked: engine.waits.add(what) };
         (shared.drivers.load(Ordering::SeqCst) > 0 || engine.start_background()).then_some(wait)
-    }
-
-    /// Returns whether this is a wait for an operation of `engine`.
-    pub fn is_of(&self, engine: &Arc<Engine>) -> bool {
-        Arc::ptr_eq(&self.0, engine)
     }
 }
 
 impl Drop for AsyncWait {
     fn drop(&mut self) {
         // The thread parks when it next checks. Waking it for that would cost more than one needless sleep.
-        self.0.background.0.tasks.fetch_sub(1, Ordering::SeqCst);
+        self.engine.background.0.tasks.fetch_sub(1, Ordering::SeqCst);
+        self.engine.waits.remove(self.blocked);
     }
 }
 
@@ -190,6 +192,7 @@ impl Engine {
             *state = spawned.map_or(ThreadState::Failed, |_| ThreadState::Started);
         }
         let is_started = *state == ThreadState::Started;
+        shared.is_relieved.store(false, Ordering::SeqCst);
         drop(state);
         shared.changed.notify_all();
         is_started
@@ -204,20 +207,21 @@ impl Engine {
         shared.is_driving.store(false, Ordering::SeqCst);
     }
 
-    /// Waits while other threads make progress, each time for [`RELIEF`], and longer while one holds the lock.
+    /// Waits while other threads make progress and no task begins to wait: each time for [`RELIEF`], and longer while
+    /// another thread holds the lock.
     fn stand_by(&self, shared: &Shared) {
         let (mut seen, mut time) = (None, RELIEF);
-        while !shared.is_stopped() {
-            shared.is_relieved.store(false, Ordering::SeqCst);
+        while !shared.is_stopped() && shared.is_relieved.load(Ordering::SeqCst) {
             let state = lock(&shared.thread);
             drop(shared.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner));
             let now = self.pass_count();
             if now.is_some() && now == seen {
-                return;
+                break;
             }
             time = if now.is_some() { RELIEF } else { MAX_RELIEF.min(2 * time) };
             seen = now;
         }
+        shared.is_relieved.store(false, Ordering::SeqCst);
     }
 }
 

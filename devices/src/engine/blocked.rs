@@ -1,6 +1,7 @@
-//! The operations for which the threads of a rank wait, for the report of a job that hangs.
+//! The operations for which the threads and tasks of a rank wait, for the report of a job that hangs.
 //!
-//! A thread enters its wait here before it first sleeps or parks, so a wait that ends by polling has no extra cost.
+//! A thread enters its wait here before it first sleeps or parks, so a wait that ends by polling has no extra cost. A
+//! task enters its wait when its future is pending.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,21 +195,30 @@ pub(crate) struct BlockedGuard<'a> {
 
 impl BlockedThreads {
     pub(crate) fn enter(&self, wait: WaitReason) -> BlockedGuard<'_> {
+        BlockedGuard { waits: self, id: self.add(wait) }
+    }
+
+    /// Adds a wait of this thread, and returns the number by which to remove it.
+    pub(super) fn add(&self, wait: WaitReason) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (number, thread) = (thread_number(), std::thread::current());
         lock(&self.asleep).push(Sleeper { id, wait, since: Instant::now(), number, thread });
-        BlockedGuard { waits: self, id }
+        id
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        let mut asleep = lock(&self.asleep);
+        let at = asleep.iter().position(|sleeper| sleeper.id == id);
+        let removed = at.map(|at| asleep.swap_remove(at));
+        drop(asleep);
+        // This might drop the last handle of a channel.
+        drop(removed);
     }
 }
 
 impl Drop for BlockedGuard<'_> {
     fn drop(&mut self) {
-        let mut asleep = lock(&self.waits.asleep);
-        let at = asleep.iter().position(|sleeper| sleeper.id == self.id);
-        let removed = at.map(|at| asleep.swap_remove(at));
-        drop(asleep);
-        // This might drop the last handle of a channel.
-        drop(removed);
+        self.waits.remove(self.id);
     }
 }
 

@@ -1,9 +1,10 @@
 //! A descriptor for event loops: it is readable when the engine has work.
 //!
-//! The owner of a [`DriverFd`] calls [`progress`](DriverFd::progress) whenever the descriptor is readable. That call makes
-//! progress until nothing moves, and then *arms* the descriptor: it announces to the devices and the doorbell that the
-//! rank sleeps, as a sleeping thread does, but without holding the progress lock. A pass of another thread that moves
-//! something, and the sleep of another thread, disarm it. That thread then kicks the driver, whose owner arms it again.
+//! The owner of a [`DriverFd`] calls [`progress`](DriverFd::progress) whenever the descriptor is readable. That call
+//! makes progress until nothing moves, and then *arms* the descriptor: it announces to the devices and the doorbell
+//! that the rank sleeps, as a sleeping thread does, but without holding the progress lock. A pass of another thread
+//! that moves something, and the sleep of another thread, disarm it. That thread then kicks the driver, whose owner
+//! arms it again.
 
 use std::fmt;
 use std::io;
@@ -11,9 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Engine;
-use super::progress::PollSet;
 use crate::deferred_drop;
-use crate::fence;
 use crate::sys::{BorrowedFd, EventFd, Poll, Timer};
 
 /// Passes of one call of [`DriverFd::progress`]. A rank that receives without end lets its event loop do other work.
@@ -119,11 +118,7 @@ impl DriverFd {
         let is_fenced = engine.site.bell.arm();
         let armed: Vec<BorrowedFd<'_>> = engine.devices.iter().filter_map(|device| device.arm()).collect();
         let is_watched = self.watch(&armed).is_ok();
-        let mut moved = engine.progress_pass(&mut progress, PollSet::All);
-        if moved == 0 && engine.is_busy() {
-            fence::heavy_fence();
-            moved = engine.progress_pass(&mut progress, PollSet::All);
-        }
+        let moved = engine.last_pass(&mut progress);
         engine.query_exits(&mut progress);
         let is_armed = moved == 0 && is_fenced && is_watched && !deferred_drop::has_deferred();
         if is_armed {
@@ -171,15 +166,15 @@ impl Drop for DriverFd {
 }
 
 #[cfg(unix)]
-impl std::os::fd::AsFd for DriverFd {
+impl crate::sys::AsFd for DriverFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor()
     }
 }
 
 #[cfg(unix)]
-impl std::os::fd::AsRawFd for DriverFd {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        std::os::fd::AsRawFd::as_raw_fd(&self.descriptor())
+impl crate::sys::AsRawFd for DriverFd {
+    fn as_raw_fd(&self) -> crate::sys::RawFd {
+        self.descriptor().as_raw_fd()
     }
 }

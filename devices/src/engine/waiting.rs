@@ -44,8 +44,8 @@ impl Engine {
         self.wait_traced(state, ready, what, None)
     }
 
-    /// Waits in the progress thread until `ready` returns a value: sleeps soon, is not reported as a blocked thread, and
-    /// does not take the progress lock from other threads.
+    /// Waits in the progress thread until `ready` returns a value. This wait sleeps soon, is not reported as a blocked
+    /// thread, and does not ask for the progress lock.
     pub(super) fn wait_in_background<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         self.wait_loop(&mut (), |()| ready(), |()| WaitReason::call("progress"), WaitKind::Background)
     }
@@ -104,7 +104,7 @@ impl Engine {
         let mut sleep = SLEEP;
         loop {
             progress = progress.or_else(|| self.try_lock_progress());
-            if progress.is_none() && kind != WaitKind::Background && self.background.relieve() {
+            if kind != WaitKind::Background && self.background.relieve() && progress.is_none() {
                 self.site.bell.wake();
             }
             let poll_set = if waiter.is_polling() { PollSet::Cheap } else { PollSet::All };
@@ -144,23 +144,10 @@ impl Engine {
             let mut value = None;
             match &mut progress {
                 Some(progress) => {
-                    let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
-                    self.disarm_driver();
-                    self.site.bell.sleep(&armed, sleep.min(remaining()), || {
-                        let mut moved = self.progress_pass(progress, PollSet::All);
-                        // A peer that frees space rings only if it sees that this rank waits: post again after a fence.
-                        if moved == 0 && self.is_busy() {
-                            fence::heavy_fence();
-                            moved = self.progress_pass(progress, PollSet::All);
-                        }
-                        let _hold = deferred_drop::DeferDrops::begin();
+                    moved_asleep = self.sleep(progress, sleep.min(remaining()), || {
                         value = ready(state);
-                        moved_asleep = moved > 0;
-                        moved_asleep || value.is_some() || deferred_drop::has_deferred()
+                        value.is_some()
                     });
-                    if moved_asleep {
-                        self.parking.notify();
-                    }
                     sleep = if moved_asleep { SLEEP } else { (2 * sleep).min(self.max_sleep) };
                     self.query_exits(progress);
                 }
@@ -184,6 +171,35 @@ impl Engine {
                 return value;
             }
         }
+    }
+
+    /// Sleeps on the doorbell and the descriptors of the devices, unless `ready` returns true or a last pass moves
+    /// something. Returns whether that pass has moved something.
+    fn sleep(&self, progress: &mut ProgressState, limit: Duration, ready: impl FnOnce() -> bool) -> bool {
+        let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
+        self.disarm_driver();
+        let mut has_moved = false;
+        self.site.bell.sleep(&armed, limit, || {
+            has_moved = self.last_pass(progress) > 0;
+            let _hold = deferred_drop::DeferDrops::begin();
+            let is_ready = ready();
+            has_moved || is_ready || deferred_drop::has_deferred()
+        });
+        if has_moved {
+            self.parking.notify();
+        }
+        has_moved
+    }
+
+    /// Makes a pass before a sleep that has been announced to the devices and the doorbell.
+    pub(super) fn last_pass(&self, progress: &mut ProgressState) -> usize {
+        let moved = self.progress_pass(progress, PollSet::All);
+        if moved > 0 || !self.is_busy() {
+            return moved;
+        }
+        // A peer that frees space rings only if it sees that this rank waits: post again after a fence.
+        fence::heavy_fence();
+        self.progress_pass(progress, PollSet::All)
     }
 
     #[cold]

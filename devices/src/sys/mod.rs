@@ -43,6 +43,6 @@ mod fallback;
 pub(crate) use fallback::*;
 
 #[cfg(unix)]
-pub(crate) use std::os::fd::{BorrowedFd, OwnedFd};
+pub(crate) use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 #[cfg(windows)]
 pub(crate) use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as OwnedFd};

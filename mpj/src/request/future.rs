@@ -73,7 +73,7 @@ use crate::comm::ObjectRequest;
 #[must_use = "a future makes progress only when it is polled"]
 pub struct RequestFuture<O> {
     operation: O,
-    /// The waker that was registered last.
+    /// The waker that was registered last, if the operation is sure to see it.
     waker: Option<Waker>,
     wait: Option<AsyncWait>,
 }
@@ -98,9 +98,9 @@ impl<O: Waitable> RequestFuture<O> {
         if operation.is_listening() && self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             return true;
         }
-        let is_registered = operation.listen(Listener::Task(waker.clone()));
-        self.waker = Some(waker.clone());
-        fence_listeners() && is_registered
+        let can_notify = operation.listen(Listener::Task(waker.clone()));
+        self.waker = (fence_listeners() && can_notify).then(|| waker.clone());
+        self.waker.is_some()
     }
 }
 
@@ -120,7 +120,9 @@ impl<O: Waitable> Future for RequestFuture<O> {
             return Poll::Ready(outcome);
         }
         if this.wait.is_none() {
-            this.wait = this.operation.request_ref().engine().and_then(AsyncWait::begin);
+            let operation = this.operation.request_ref();
+            let wait = operation.engine().zip(operation.wait_reason());
+            this.wait = wait.and_then(|(engine, what)| AsyncWait::begin(engine, what));
         }
         if !is_registered || this.wait.is_none() {
             // Nothing is sure to wake the task, so it must poll.

@@ -1,4 +1,5 @@
-//! Typed requests: owned, scoped and persistent, alone, as futures and in sets. `README.md` in this folder explains why they are sound.
+//! Typed requests: owned, scoped and persistent; alone, as futures and in sets. `README.md` in this folder explains why
+//! they are sound.
 
 mod future;
 mod owned;

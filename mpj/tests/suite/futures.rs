@@ -231,6 +231,18 @@ fn last_waker_of_a_future_is_called_once(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
+fn pending_future_is_reported_as_a_wait(world: World) -> mpj::Result<()> {
+    let other = 1 - world.rank();
+    let mut never = world.irecv([0u8], other, 9)?.into_future();
+    assert!(poll(&mut never, Waker::noop()).is_pending() && poll(&mut never, Waker::noop()).is_pending());
+    let waits: Vec<String> = world.engine().waits().iter().map(ToString::to_string).collect();
+    assert_eq!(waits, [format!("irecv from rank {other} with tag 9")]);
+    drop(never);
+    assert!(world.engine().waits().is_empty());
+    world.barrier()
+}
+
+#[mpj::test(ranks = 2)]
 fn dropped_future_drops_its_request(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let (count, waker) = counter();
