@@ -328,30 +328,6 @@ impl Engine {
         Ok(MatchedMessage { channel: Arc::clone(channel), unexpected })
     }
 
-    /// Waits for the first message in the channel that `accepts` accepts, and takes it. `pattern` describes the awaited
-    /// message in reports; its source is the rank without which the message cannot come. Use this only in a channel
-    /// without posted receives, which would match any message first.
-    ///
-    /// # Errors
-    /// The channel has failed, or that source takes no further part in it.
-    pub fn mprobe_where(
-        &self,
-        channel: &Arc<Channel>,
-        pattern: Pattern,
-        accepts: impl Fn(&Envelope) -> bool,
-        call: &'static str,
-    ) -> Result<MatchedMessage, Fault> {
-        let take = |matching: &mut Matching| {
-            matching.take_unexpected_where(usize::MAX, |unexpected| accepts(&unexpected.message))
-        };
-        let unexpected = self.wait_for(
-            &mut (),
-            |()| self.try_match(channel, pattern, take),
-            |()| WaitReason::recv(call, channel, pattern.source, pattern.tag),
-        )?;
-        Ok(MatchedMessage { channel: Arc::clone(channel), unexpected })
-    }
-
     fn wait_unexpected(
         &self,
         channel: &Arc<Channel>,

@@ -166,6 +166,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "credit" => credit(world)?,
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
+        "creations" => hosts::creations(world)?,
         "exchange" => exchange(world)?,
         "intercomm" => intercomm::exchange(world)?,
         "intercomm-killed" => intercomm::killed(world)?,

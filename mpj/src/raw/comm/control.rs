@@ -140,8 +140,16 @@ impl Comm {
         let accepts = |message: &Envelope| {
             message.tag == tag && message.immediate == kind as u32 && accepts_source(message.source)
         };
-        let matched = self.engine().mprobe_where(&channel, pattern, accepts, call);
-        matched.map_err(|fault| Error::from_fault(call, fault))
+        let take = || channel.take_unexpected(usize::MAX, accepts).map(Ok);
+        let poll = |(): &mut ()| {
+            // The last messages may have arrived between the search and the check.
+            take().or_else(|| {
+                let fault = self.engine().ensure_matchable(&channel, pattern).err()?;
+                take().or(Some(Err(fault)))
+            })
+        };
+        let what = |(): &()| WaitReason::recv(call, &channel, awaited.cast_signed(), tag);
+        self.engine().wait_for(&mut (), poll, what).map_err(|fault| Error::from_fault(call, fault))
     }
 
     fn receive_words(&self, call: &'static str, message: MatchedMessage) -> Result<Vec<u64>> {
