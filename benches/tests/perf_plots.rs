@@ -196,12 +196,16 @@ fn pingpong_pool_draws_a_panel_per_storage() {
 fn coll_draws_a_distinct_curve_per_operation() {
     let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "20000"]);
     let mut styles = styles(&check(&svg));
-    assert_eq!(styles.len(), 9, "all but the barrier");
+    assert_eq!(styles.len(), 12, "all but the barrier");
     styles.sort_unstable();
     styles.dedup();
-    assert_eq!(styles.len(), 9, "distinct by colour and dashes");
-    assert_eq!(lines.len(), 1 + 9 * 5, "8 B to 20000 B");
-    assert_eq!(lines.iter().filter(|line| line.contains(",20000,")).count(), 9, "the largest requested size");
+    assert_eq!(styles.len(), 12, "distinct by colour and dashes");
+    assert_eq!(lines.len(), 1 + 12 * 5, "8 B to 20000 B");
+    assert_eq!(
+        lines.iter().filter(|line| line.contains(",20000,")).count(),
+        12,
+        "the largest requested size"
+    );
     assert!(lines.iter().all(|line| line.starts_with("COLL,") && line.split(',').count() == 8));
 }
 

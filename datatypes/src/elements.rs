@@ -157,6 +157,23 @@ impl Datatype {
         self.element_count() == other.element_count() && runs(self) == runs(other)
     }
 
+    /// Returns the primitive with this index among those of one item.
+    pub(crate) fn primitive_at(&self, index: u64) -> Option<Primitive> {
+        let (mut datatype, mut index) = (self.clone(), index);
+        while datatype.single_primitive().is_none() {
+            index = index.checked_rem(datatype.element_count())?;
+            (datatype, _) = locate_boundary(&datatype, |len, inner| {
+                let all = len as u64 * inner.element_count();
+                let inside = index < all;
+                if !inside {
+                    index -= all;
+                }
+                inside
+            })?;
+        }
+        datatype.single_primitive()
+    }
+
     /// Returns, for a packed position inside `count` items: the width of the numbers there, the number of bytes of the
     /// current number before the position, and a lower bound of the packed bytes of such numbers from there on.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {

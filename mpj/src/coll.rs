@@ -30,9 +30,12 @@
 //! [`Rules`] select the [`Algorithm`] of a call. The parameters `MPJ_COLL_<OPERATION>` set those of the world, and
 //! [`dup_with_rules`](crate::Intracomm::dup_with_rules) those of another communicator.
 
+mod in_place;
+
 use std::fmt;
 use std::sync::Arc;
 
+pub use in_place::*;
 pub use mpj_collectives::{Algorithm, Misfit, Operation, Requirement, Rules, algorithms_of};
 
 use crate::address::number;

@@ -166,7 +166,7 @@ pub use mpj_devices::{DataPath, Fault, Stats};
 pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
-pub use op::{Op, UserOp};
+pub use op::{Op, Pair, UserOp};
 pub use raw::{Comparison, ReceivedBlock, SplitType};
 pub use request::{
     ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,

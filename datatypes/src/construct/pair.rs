@@ -24,4 +24,25 @@ impl Datatype {
             Err(why) => unreachable!("pair type: {why}"),
         }
     }
+
+    /// Returns the two primitives of an item, each with its offset in the item; `None` if an item has more or fewer.
+    ///
+    /// ```
+    /// use mpj_datatypes::{Datatype, Primitive};
+    /// let short_int = Datatype::pair(Primitive::I16, Primitive::I32);
+    /// assert_eq!(short_int.pair_elements(), Some([(Primitive::I16, 0), (Primitive::I32, 4)]));
+    /// assert_eq!(Datatype::of::<[f32; 3]>().pair_elements(), None);
+    /// ```
+    pub fn pair_elements(&self) -> Option<[(Primitive, i64); 2]> {
+        if self.element_count() != 2 {
+            return None;
+        }
+        let (first, second) = (self.primitive_at(0)?, self.primitive_at(1)?);
+        if let Some((offset, _)) = self.node().plan.run() {
+            return Some([(first, offset), (second, offset + first.size() as i64)]);
+        }
+        let mut runs = self.runs(1);
+        let (one, other) = (runs.next()?, runs.next()?);
+        Some([(first, one.offset), (second, other.offset)])
+    }
 }

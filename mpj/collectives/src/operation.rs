@@ -83,6 +83,18 @@ operations! {
     ReduceScatterBlock = 18 "reduce_scatter_block",
     /// Sends a block to each rank, each in a buffer and of a type of its own.
     Alltoallw = 19 "alltoallw",
+    /// Gathers serialized objects: a [`Gather`](Self::Gather) of their lengths and one of their bytes.
+    GatherObject = 20 "gather_object",
+    /// Scatters serialized objects.
+    ScatterObject = 21 "scatter_object",
+    /// Gathers serialized objects at every rank.
+    AllgatherObject = 22 "allgather_object",
+    /// Sends a serialized object of each rank to each rank.
+    AlltoallObject = 23 "alltoall_object",
+    /// Gathers serialized objects at the root, which combines them.
+    ReduceObject = 24 "reduce_object",
+    /// A [`ReduceObject`](Self::ReduceObject) and a [`BcastObject`](Self::BcastObject) of the result.
+    AllreduceObject = 25 "allreduce_object",
     /// Creates communicators from groups, by an [`Allgather`](Self::Allgather).
     Create = 40 "create",
     /// Splits a communicator by the hardware, by an [`Allgather`](Self::Allgather).

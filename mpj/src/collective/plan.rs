@@ -136,7 +136,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn same_layout(one: &Buf, other: &Buf) -> bool {
+/// Returns whether the items of two buffers have the same number, elements and offsets, in memory of the same kind.
+pub(crate) fn same_layout(one: &Buf, other: &Buf) -> bool {
     let (first, second) = (one.datatype(), other.datatype());
     let are_primitive = first.is_primitive() && second.is_primitive();
     let same_runs = || are_primitive || first.runs(one.count()).eq(second.runs(other.count()));

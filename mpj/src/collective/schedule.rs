@@ -303,8 +303,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         let (items, into) = (self.buf(from), self.buf(into));
         // SAFETY: the contract of `new`; a reduction step comes after the fence for the items that it reads, and these
         // items were received or copied, and thereby validated.
-        let done =
-            unsafe { op.reduce_local(items.base(), into.base(), into.count(), into.datatype(), order) };
+        let done = unsafe { op.combine(items.base(), into.base(), into.count(), into.datatype(), order) };
         done.map_err(|error| Error::new(ErrorClass::NoMem, self.call.name, error.to_string()))
     }
 

@@ -93,7 +93,7 @@ impl Intracomm {
         let received = self.as_raw().collective(CALL, |blocking| {
             let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
             let digest = CallDigest::new(Operation::GatherBuffers, root.into());
-            gather(blocking, digest, CALL, &buffer.send_buf(), root)
+            gather(blocking, digest, CALL, Some(buffer), root)
         })?;
         received.into_iter().map(|received| received.parse(CALL)).collect()
     }
@@ -142,27 +142,31 @@ impl Intracomm {
 
 /// A message that a collective has received. It is parsed after the collective has completed, because an invalid
 /// message is an error of this rank alone.
-struct ReceivedMessage {
+pub(super) struct ReceivedMessage {
     block: DefaultBlock,
     source: u32,
     bytes: usize,
 }
 
 impl ReceivedMessage {
-    fn alloc(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
+    pub(super) fn alloc(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let block = alloc_for(call, mpj_pool::global(), usize::MAX, source, bytes)?;
         let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
         Ok((ReceivedMessage { block, source, bytes }, buf))
     }
 
-    fn parse(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
+    pub(super) fn source(&self) -> usize {
+        self.source as usize
+    }
+
+    pub(super) fn parse(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
         // SAFETY: the collective has filled `bytes` bytes of the block; a message of another length is an error.
         unsafe { parse(call, self.block, self.source, self.bytes) }
     }
 }
 
-fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
+pub(super) fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
     buf.bytes().map(|bytes| bytes as u64).map_err(|error| Error::buf(call, error))
 }
 
@@ -178,38 +182,51 @@ pub(super) fn bcast<B: SendBuf>(
         let root = comm.check_rank(call, ErrorClass::Root, number(root))?;
         let digest = CallDigest::new(operation, root.into());
         let mine = if blocking.rank() == root { Some(mine()?) } else { None };
-        let sent = mine.as_ref().map(SendBuf::send_buf);
-        let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
-        blocking.bcast_words(digest, &mut len, root)?;
-        let (received, items) = match sent {
-            Some(sent) => (None, sent),
-            None => {
-                ReceivedMessage::alloc(call, root, len[0]).map(|(received, items)| (Some(received), items))?
-            }
-        };
-        // SAFETY: the root only reads its message, which lives until the call returns; the block is ours, and has the
-        // length of the message.
-        unsafe { blocking.bcast(digest, &items, root) }?;
-        Ok(received)
+        bcast_message(blocking, digest, call, mine.as_ref(), root)
     })?;
     received.map(|received| received.parse(call)).transpose()
 }
 
-fn gather(
+/// The part of a call that sends the message of `root`, the only rank that has one, to every rank.
+pub(super) fn bcast_message<B: SendBuf>(
     blocking: &mut BlockingCall<'_>,
     digest: CallDigest,
     call: &'static str,
-    mine: &Buf,
+    mine: Option<&B>,
+    root: u32,
+) -> Result<Option<ReceivedMessage>> {
+    let sent = mine.map(SendBuf::send_buf);
+    let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
+    blocking.bcast_words(digest, &mut len, root)?;
+    let (received, items) = match sent {
+        Some(sent) => (None, sent),
+        None => {
+            ReceivedMessage::alloc(call, root, len[0]).map(|(received, items)| (Some(received), items))?
+        }
+    };
+    // SAFETY: the root only reads its message, which is borrowed until the call returns; the block is ours, and has the
+    // length of the message.
+    unsafe { blocking.bcast(digest, &items, root) }?;
+    Ok(received)
+}
+
+/// The part of a call that sends the messages of all ranks to `root`. A rank without a message sends an empty one.
+pub(super) fn gather<B: SendBuf>(
+    blocking: &mut BlockingCall<'_>,
+    digest: CallDigest,
+    call: &'static str,
+    mine: Option<&B>,
     root: u32,
 ) -> Result<Vec<ReceivedMessage>> {
+    let mine = mine.map_or_else(Buf::empty, SendBuf::send_buf);
     let (rank, size) = (blocking.rank(), blocking.size());
-    let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
+    let (len, mut lens) = ([bytes(call, &mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
     // SAFETY: this function owns the words until the call returns; the root has one for each rank.
     unsafe { blocking.gather(digest, &words.0, &words.1, &|rank| (rank as usize, 1), root) }?;
     let mut all = Vec::with_capacity(lens.len());
     let mut bufs = Vec::with_capacity(1 + lens.len());
-    bufs.push(mine.clone());
+    bufs.push(mine);
     for (source, len) in (0..size).zip(lens) {
         let (received, into) = ReceivedMessage::alloc(call, source, len)?;
         all.push(received);
@@ -221,7 +238,7 @@ fn gather(
     Ok(all)
 }
 
-fn scatter<R: ReadBlock>(
+pub(super) fn scatter<R: ReadBlock>(
     blocking: &mut BlockingCall<'_>,
     digest: CallDigest,
     call: &'static str,

@@ -103,7 +103,7 @@ impl Intracomm {
     /// ```
     /// # mpj::threads(3, |world| {
     /// let mine = [1u32, 10, 100].map(|x| x * (world.rank() as u32 + 1));
-    /// let mut part = [0];
+    /// let mut part = [0u32];
     /// world.reduce_scatter_block(&mine, &mut part, mpj::Op::Sum)?;
     /// assert_eq!(part[0], [6, 60, 600][world.rank()]);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -149,7 +149,7 @@ impl Intracomm {
     /// ```
     /// # mpj::threads(4, |world| {
     /// // The position of this rank's items in the sequence of the items of all ranks.
-    /// let (count, mut position) = (10 * world.rank(), [0]);
+    /// let (count, mut position) = (10 * world.rank(), [0usize]);
     /// world.exscan(&[count], &mut position, mpj::Op::Sum)?;
     /// assert_eq!(position[0], [0, 0, 10, 30][world.rank()]);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();

@@ -28,7 +28,6 @@ impl<K> Communicator<K> {
     pub fn compare(&self, other: &Self) -> Comparison {
         self.as_raw().compare(other.as_raw())
     }
-
 }
 
 impl Intracomm {

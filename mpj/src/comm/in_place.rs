@@ -64,7 +64,7 @@ impl Intracomm {
     /// let mut items = [1u32, 10, 100, 1000].map(|x| x * (world.rank() as u32 + 1));
     /// let counts = [1, 0, 3];
     /// world.reduce_scatter_in_place(&mut items, &counts, mpj::Op::Sum)?;
-    /// assert_eq!(items[..counts[world.rank()]], [&[6][..], &[], &[60, 600, 6000]][world.rank()]);
+    /// assert_eq!(&items[..counts[world.rank()]], [&[6][..], &[], &[60, 600, 6000]][world.rank()]);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///

@@ -11,9 +11,11 @@ mod inter;
 mod inter_collective;
 mod intra;
 mod object;
+mod object_collectives;
 mod p2p;
 mod recv_block;
 mod started;
+mod value;
 
 pub use attributes::Key;
 pub use communicator::{Communicator, Inter, Intra};

@@ -91,11 +91,14 @@ fn buffer_error(call: &'static str, error: impl fmt::Display) -> Error {
     Error::new(ErrorClass::Buffer, call, error.to_string())
 }
 
-fn decode_error<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
+pub(super) fn decode_error<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
     buffer_error(call, format!("cannot decode a {} from the message of rank {rank}: {why}", type_name::<T>()))
 }
 
-fn encode<T: Serialize + ?Sized>(call: &'static str, value: &T) -> Result<Buffer<DefaultBlock, Reading>> {
+pub(super) fn encode<T: Serialize + ?Sized>(
+    call: &'static str,
+    value: &T,
+) -> Result<Buffer<DefaultBlock, Reading>> {
     let mut message = Buffer::with_capacity(HEADER_CAPACITY)
         .map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     message.write_object(value).map_err(|e| write_error(call, e))?;

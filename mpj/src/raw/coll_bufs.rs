@@ -101,10 +101,11 @@ impl CollBuf for Buf {
 
     #[inline]
     fn check_op(&self, call: &'static str, op: &Op) -> Result<()> {
-        match op.unsupported_reason(self.datatype()) {
-            Some(why) => Err(Error::new(ErrorClass::Op, call, why)),
-            None => Ok(()),
-        }
+        let why = match op {
+            Op::Replace | Op::NoOp => Some(format!("{op:?} is only for reduce_local")),
+            _ => op.unsupported_reason(self.datatype()),
+        };
+        why.map_or(Ok(()), |why| Err(Error::new(ErrorClass::Op, call, why)))
     }
 }
 

@@ -72,7 +72,7 @@ calls! {
 
 impl Collective<'_> {
     /// The operation of a call that has none.
-    pub(crate) const NO_OP: &'static Op = &Op::Sum;
+    pub(crate) const NO_OP: &'static Op = &Op::NoOp;
 }
 
 impl<'a> Collective<'a> {

@@ -183,7 +183,7 @@ fn wrong_buffers_fail_on_every_rank() {
         // Only rank 1 has a buffer too few, or too many.
         let text = failed(&|comm| {
             let send = vec![[1u8; 2]; if me == 1 { 2 } else { 3 }];
-            comm.alltoallw(&send, &mut vec![[0u8; 2]; 3])
+            comm.alltoallw(&send, &mut [[0u8; 2]; 3])
         });
         assert!(text.to_string().contains("2 send buffers for 3 ranks"), "{text}");
         let text = failed(&|comm| {

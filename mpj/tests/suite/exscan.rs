@@ -1,5 +1,5 @@
-//! Exclusive scans and scattered reductions: what the tests of all reductions do not cover. Those compare results with a
-//! fold in rank order.
+//! Exclusive scans and scattered reductions: algorithms, started and persistent calls, and errors. The tests of all
+//! reductions compare the results with a fold in rank order.
 
 use crate::common::{job, ranks, samples};
 use mpj::coll::{self, Operation, Rules};

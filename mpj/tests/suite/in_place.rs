@@ -2,7 +2,7 @@
 //! compared with the other forms in `collectives.rs` and by `common::reduction`.
 
 use crate::common::{blanks, ranks, samples};
-use mpj::{ErrorClass, World};
+use mpj::{ErrorClass, Op, World, coll};
 
 const SIZES: [usize; 6] = [1, 2, 3, 5, 8, 9];
 
@@ -83,6 +83,55 @@ fn allgatherv_and_alltoallv_replace_the_blocks_of_other_ranks() {
                 world.alltoallv_in_place(&mut buf, &blocks.counts, &blocks.places)?;
                 assert_eq!(buf, blocks.filled(0..size, |from, len| pair(from, me, len)));
             }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn started_and_persistent_calls_work_in_place() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let (me, len) = (world.rank(), 300);
+            let sums = |ranks: std::ops::Range<usize>, round: usize| -> Vec<u64> {
+                (0..len * size)
+                    .map(|at| ranks.clone().map(|rank| samples::<u64>(rank, round + at, 1)[0]).sum())
+                    .collect()
+            };
+            let new = || vec![0u64; len * size];
+            let counts = vec![len; size];
+            let places: Vec<usize> = (0..size).map(|rank| rank * len).collect();
+            let mut calls = [
+                world.prepare(coll::allreduce_in_place(new(), Op::Sum))?,
+                world.prepare(coll::scan_in_place(new(), Op::Sum))?,
+                world.prepare(coll::exscan_in_place(new(), Op::Sum))?,
+                world.prepare(coll::reduce_scatter_in_place(new(), &counts, Op::Sum))?,
+                world.prepare(coll::reduce_scatter_block_in_place(new(), Op::Sum))?,
+                world.prepare(coll::allgather_in_place(new()))?,
+                world.prepare(coll::allgatherv_in_place(new(), &counts, &places))?,
+                world.prepare(coll::alltoall_in_place(new()))?,
+                world.prepare(coll::alltoallv_in_place(new(), &counts, &places))?,
+            ];
+            for round in 0..3 {
+                let mine = samples::<u64>(me, round, len * size);
+                // Other memory at each start.
+                calls.iter_mut().for_each(|call| *call.buffers_mut() = mine.clone());
+                let started = calls.iter_mut().map(|call| call.start()).collect::<mpj::Result<Vec<_>>>()?;
+                let got = mpj::wait_all(started).into_iter().collect::<mpj::Result<Vec<_>>>()?;
+                let total = sums(0..size, round);
+                assert_eq!(*got[0], total);
+                assert_eq!(*got[1], sums(0..me + 1, round));
+                assert_eq!(*got[2], if me == 0 { mine.clone() } else { sums(0..me, round) });
+                let reduced = [&total[me * len..][..len], &mine[len..]].concat();
+                assert!(*got[3] == reduced && *got[4] == reduced);
+                let part = |from: usize, at: usize| samples::<u64>(from, round + at * len, len);
+                let gathered: Vec<u64> = (0..size).flat_map(|from| part(from, from)).collect();
+                assert!(*got[5] == gathered && *got[6] == gathered);
+                let exchanged: Vec<u64> = (0..size).flat_map(|from| part(from, me)).collect();
+                assert!(*got[7] == exchanged && *got[8] == exchanged);
+            }
+            let (sum, _) = world.start(coll::allreduce_in_place([me], Op::Sum))?.wait()?;
+            assert_eq!(sum, [size * (size - 1) / 2]);
             Ok(())
         });
     }

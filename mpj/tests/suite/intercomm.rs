@@ -199,7 +199,8 @@ fn ranks_outside_the_remote_group_are_refused(world: World) -> mpj::Result<()> {
     let error = inter.send(&[0u8], beyond, 0).expect_err("no such remote rank");
     let ranks = if beyond == 1 { "only rank 0" } else { "ranks 0 to 1" };
     assert_eq!(error.class(), ErrorClass::Rank);
-    let text = format!("send: rank {beyond} is out of range: the remote group of the communicator has {ranks}");
+    let text =
+        format!("send: rank {beyond} is out of range: the remote group of the communicator has {ranks}");
     assert_eq!(error.to_string(), text);
     assert_eq!(inter.recv(&mut [0u8], beyond, 0).expect_err("no such source").class(), ErrorClass::Rank);
     Ok(())

@@ -9,7 +9,9 @@ use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
-use crate::{boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, recv_block, trace};
+use crate::{
+    boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, recv_block, trace,
+};
 
 /// Prints a line with one write.
 pub(crate) fn say(text: &str) {

@@ -15,7 +15,7 @@ use crate::collective::task::CollectiveTask;
 use crate::error::Result;
 use crate::info::Info;
 use crate::raw::Request;
-use crate::raw::collective::steps_of;
+use crate::raw::collective_parts::steps_of;
 
 /// A duplication in progress; see [`Comm::idup`]. If it is dropped, this rank does not join the duplicate.
 #[derive(Debug)]

@@ -51,7 +51,8 @@ impl Remote {
     /// Returns the group of `local` and the remote group, if there is one, and the number there of rank `rank` of `local`.
     pub(super) fn join_groups(remote: Option<&Self>, local: &Group, rank: u32) -> (Group, u32) {
         let Some(remote) = remote else { return (local.clone(), rank) };
-        let (first, second) = if remote.comes_first { (&remote.group, local) } else { (local, &remote.group) };
+        let (first, second) =
+            if remote.comes_first { (&remote.group, local) } else { (local, &remote.group) };
         (concat(first, second), rank + remote.offsets(local).0)
     }
 }

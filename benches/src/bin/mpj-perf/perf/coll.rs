@@ -33,10 +33,13 @@ enum Call {
     Gather,
     Scatter,
     ReduceScatter,
+    ReduceScatterBlock,
     Scan,
+    Exscan,
+    Alltoallw,
 }
 
-const CALLS: [(Call, &str); 10] = [
+const CALLS: [(Call, &str); 13] = [
     (Call::Barrier, "barrier"),
     (Call::Bcast, "bcast"),
     (Call::Reduce, "reduce"),
@@ -46,7 +49,10 @@ const CALLS: [(Call, &str); 10] = [
     (Call::Gather, "gather"),
     (Call::Scatter, "scatter"),
     (Call::ReduceScatter, "reduce_scatter"),
+    (Call::ReduceScatterBlock, "reduce_scatter_block"),
     (Call::Scan, "scan"),
+    (Call::Exscan, "exscan"),
+    (Call::Alltoallw, "alltoallw"),
 ];
 
 impl Call {
@@ -76,7 +82,17 @@ impl Call {
                 let mine = counts[world.rank()];
                 world.reduce_scatter(&send[..n], &mut recv[..mine], counts, Op::Sum)
             }
+            Call::ReduceScatterBlock => {
+                let each = n / world.size();
+                world.reduce_scatter_block(&send[..each * world.size()], &mut recv[..each], Op::Sum)
+            }
             Call::Scan => world.scan(&send[..n], &mut recv[..n], Op::Sum),
+            Call::Exscan => world.exscan(&send[..n], &mut recv[..n], Op::Sum),
+            Call::Alltoallw => {
+                let send: Vec<&[f64]> = send[..all].chunks_exact(n).collect();
+                let mut recv: Vec<&mut [f64]> = recv[..all].chunks_exact_mut(n).collect();
+                world.alltoallw(&send, &mut recv)
+            }
         }
     }
 }
@@ -208,7 +224,7 @@ fn page(curves: Vec<Curve>, ranks: usize, barrier: Option<f64>) -> Page {
     let lines = Lines {
         title: "One call after a barrier: time of the slowest rank".to_owned(),
         finding: barrier.map(|us| format!("A barrier alone takes {us:.2} µs")).unwrap_or_default(),
-        x: "bytes of the vector (bcast, reduce, allreduce, reduce_scatter, scan) or of the block of each rank (others)",
+        x: "bytes of the vector (bcast, reductions, scans) or of the block of each rank (others)",
         y: "time, µs",
         curves,
         ..Lines::default()
