@@ -30,6 +30,15 @@ use crate::group::Group;
 /// assert_eq!((all.rank(), all.size()), (world.rank(), 5));
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
+///
+/// A function for communicators of one group does not accept it:
+/// ```compile_fail,E0308
+/// fn rings(comm: &mpj::Intracomm) {}
+///
+/// fn call(inter: &mpj::Intercomm) {
+///     rings(inter);
+/// }
+/// ```
 pub type Intercomm = Communicator<Inter>;
 
 impl Intracomm {

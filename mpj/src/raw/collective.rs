@@ -9,6 +9,12 @@
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
 //! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root. In [`reduce_scatter`] and
 //! [`reduce_scatter_block`], `recv` then has the items of all blocks, and the result replaces the first of them.
+//!
+//! On an [intercommunicator](Comm::is_inter), every rank of both groups calls the collective, and the items of each group
+//! go to the other group. The root passes [`ROOT`](super::ROOT), the other ranks of its group
+//! [`PROC_NULL`](super::PROC_NULL), and the ranks of the other group its rank. A layout has a block for each rank of the
+//! remote group, except in [`reduce_scatter`] and [`reduce_scatter_block`]: for each rank of the own group. Buffers cannot
+//! be in place. [`scan`] and [`exscan`] are not defined.
 
 use mpj_devices::Buf;
 

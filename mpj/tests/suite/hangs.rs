@@ -66,6 +66,19 @@ fn report_names_renamed_communicators_and_creations() {
 }
 
 #[test]
+fn report_names_remote_ranks_of_an_intercommunicator() {
+    let report = timeout_report(3, |world| {
+        let is_first = world.rank() == 0;
+        let group = world.split(Some(is_first.into()), 0)?.expect("every rank has a color");
+        let inter = group.create_intercomm(0, &world, if is_first { 1 } else { 0 }, 0)?;
+        if is_first { inter.recv(&mut [0u8], 1, 3).map(|_| ()) } else { world.barrier() }
+    });
+    let name = "intercomm of world ranks 0 and 1";
+    let text = format!("recv from remote rank 1 with tag 3 in {name}, that is rank 2 of the world, for ");
+    assert_reported(&report, 0, &text);
+}
+
+#[test]
 fn report_names_operations_of_requests_and_scopes() {
     let report = timeout_report(4, |world| {
         let never = world.irecv([0u8; 1], ANY_SOURCE, 5)?;

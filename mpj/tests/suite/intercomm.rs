@@ -58,7 +58,7 @@ fn messages_go_to_the_remote_group() {
             assert_eq!(seen, vec![2; other]);
             mpj::wait_all(sends).into_iter().try_for_each(|sent| sent.map(|_| ()))?;
             assert_eq!(inter.iprobe(ANY_SOURCE, ANY_TAG)?, None);
-            Ok(())
+            world.barrier()
         });
     }
 }
@@ -255,13 +255,13 @@ fn exit_of_the_remote_group_ends_receives(world: World) -> mpj::Result<()> {
         return Ok(());
     }
     if inter.rank() == 0 {
-        let mut got = [9, 9];
+        let mut got = [9usize; 2];
         for at in 0..2 {
             inter.recv(&mut got[at..=at], at, 0)?;
         }
         assert_eq!(got, [0, 1]);
     }
-    let error = inter.recv(&mut [0], ANY_SOURCE, ANY_TAG).expect_err("no sender is left");
+    let error = inter.recv(&mut [0usize], ANY_SOURCE, ANY_TAG).expect_err("no sender is left");
     assert_eq!(error.as_fault(), Some(&Fault::Left { rank: None }));
     Ok(())
 }

@@ -267,7 +267,8 @@ impl Comm {
 
     /// Creates a communicator of both groups of an intercommunicator (MPI_Intercomm_merge). The ranks of a group that
     /// passes `false` come before those of a group that passes `true`. If both groups pass the same value, the group
-    /// whose rank 0 comes first in the world is the first one. Collective over both groups.
+    /// whose rank 0 comes first in the world is the first one. Both groups must have the same rules for the algorithms of
+    /// collectives. Collective over both groups.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); this is not an intercommunicator; or the ranks of one group pass different values.
