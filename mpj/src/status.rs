@@ -103,8 +103,13 @@ impl Status {
         self.matches(datatype).then(|| datatype.item_count_in(self.bytes)).flatten()
     }
 
-    /// Returns the number of primitives in a message of items of `datatype`; `None` if the message ends inside a
-    /// primitive or consists of another one (MPI_Get_elements). The message may end inside an item.
+    /// Returns the number of primitives in a message of `T`s; `None` if the message ends inside a primitive or consists of
+    /// another one (MPI_Get_elements). The message may end inside a `T`.
+    pub fn elements<T: Equivalent>(&self) -> Option<u64> {
+        self.elements_of(&T::datatype())
+    }
+
+    /// As [`elements`](Self::elements), for items of a datatype.
     pub fn elements_of(&self, datatype: &Datatype) -> Option<u64> {
         let items = self.bytes.checked_div(datatype.size()).unwrap_or(0).saturating_add(1);
         self.matches(datatype).then(|| datatype.element_count_in(items, self.bytes)).flatten()

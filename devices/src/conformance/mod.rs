@@ -78,6 +78,7 @@ macro_rules! for_each_case {
             order::receives_complete_in_any_wait_order [2, 3, 5]
             sizes::expected_messages_of_every_size_arrive [2, 3, 5]
             sizes::unexpected_messages_of_every_size_arrive [2, 3, 5]
+            sizes::messages_of_unknown_length_arrive [2, 3, 5]
             sizes::synchronous_messages_of_every_size_arrive [2, 3, 5]
             sizes::empty_messages_match_receives_of_other_types [2, 3, 5, 8]
             sizes::messages_of_every_size_to_self_arrive [1, 2, 3]

@@ -1,7 +1,13 @@
 //! Messages of critical lengths, with content that depends on the rank and the length.
 
+use std::sync::Arc;
+
+use mpj_pool::RawBuffer;
+
 use super::Member;
 use super::owned::bytes;
+use crate::matching::Pattern;
+use crate::message::{BlockSlot, Target};
 
 /// Returns lengths in bytes below, at and above the limits of the devices, and others from 0 to 8 MiB.
 pub(super) fn lengths(m: &Member) -> Vec<usize> {
@@ -36,6 +42,36 @@ pub(super) fn unexpected_messages_of_every_size_arrive(m: &Member) {
         let (envelope, got) = m.recv::<u8>(m.previous() as i32, i as i32, len);
         assert_eq!(envelope.bytes, len);
         assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
+        send.wait(m).unwrap();
+    }
+}
+
+/// Half of the receives are posted before their message arrives. Each gets a block of the length of its message.
+pub(super) fn messages_of_unknown_length_arrive(m: &Member) {
+    for (i, len) in lengths(m).into_iter().enumerate() {
+        let pattern = Pattern { source: m.previous() as i32, tag: i as i32 };
+        let slot = Arc::<BlockSlot>::default();
+        let post = |slot| m.engine.recv(&m.world, pattern, Target::of_any_length(slot)).unwrap();
+        let send = || m.isend(m.next(), i as i32, bytes(seed(m.rank, len), len));
+        let (send, receive) = if i % 2 == 0 {
+            let receive = post(Arc::clone(&slot));
+            m.barrier();
+            (send(), receive)
+        } else {
+            let send = send();
+            m.barrier();
+            (send, post(Arc::clone(&slot)))
+        };
+        let envelope = m.engine.wait(receive).unwrap();
+        assert_eq!((envelope.source, envelope.bytes), (m.previous(), len));
+        let block = Arc::into_inner(slot).expect("the operation has dropped its reference").into_block();
+        assert_eq!(block.is_some(), len > 0);
+        if let Some(block) = block {
+            // SAFETY: the receive has written the message to the block.
+            #[expect(unsafe_code, reason = "see above")]
+            let got = unsafe { block.as_uninit()[..len].assume_init_ref() };
+            assert!(got == bytes(seed(m.previous(), len), len), "{len} bytes");
+        }
         send.wait(m).unwrap();
     }
 }

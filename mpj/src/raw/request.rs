@@ -153,7 +153,15 @@ impl Request {
         }
     }
 
-    /// Returns the persistent request from which this one was made, for example to start it.
+    /// Returns the persistent operation from which this request was made, for example to mark a part ready.
+    pub fn persistent(&self) -> Option<&PersistentOperation> {
+        match &self.state {
+            State::Persistent(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// As [`persistent`](Self::persistent), for example to start it.
     pub fn persistent_mut(&mut self) -> Option<&mut PersistentOperation> {
         match &mut self.state {
             State::Persistent(request) => Some(request),

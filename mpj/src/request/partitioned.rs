@@ -96,6 +96,16 @@ impl<T> Drop for PartBuffer<T> {
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
+/// The compiler rejects a wait for a round while a part is being filled:
+/// ```compile_fail,E0505
+/// # fn f(world: &mpj::World) -> mpj::Result<()> {
+/// let mut send = world.psend_init([0u8; 4], 2, 1, 0)?;
+/// let filling = send.start()?;
+/// let part = filling.part(0)?;
+/// filling.wait()?;
+/// part.ready()
+/// # }
+/// ```
 pub struct PartitionedSend<T> {
     raw: raw::PersistentOperation,
     buffer: Arc<PartBuffer<T>>,
