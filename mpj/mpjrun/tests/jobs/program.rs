@@ -9,7 +9,9 @@ use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
-use crate::{boot, collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
+use crate::{
+    boot, collectives, devices, hosts, late_join, messages, parameters, progress, recv_block, trace,
+};
 
 /// Prints a line with one write.
 pub(crate) fn say(text: &str) {
@@ -152,6 +154,8 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
         "test-under-traffic" => test_under_traffic(world)?,
+        "compute" => progress::exchange_while_computing(world)?,
+        "event-loop" => progress::run_event_loop(world)?,
         "ring" => drop(world.recv(&mut [0u8], (me + 1) % world.size(), 7)?),
         "endless" => loop {
             say("a line");
