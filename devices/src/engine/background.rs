@@ -1,7 +1,7 @@
 //! The progress thread of a rank, which makes progress while no other thread does.
 //!
-//! It exists if the parameter [`PROGRESS`] requests it, or from the first time that a task waits for an operation of
-//! the rank and nothing else drives the engine ([`AsyncWait`]). In the second case it runs only while tasks wait.
+//! It exists if the parameter [`PROGRESS`] requests it, or from the first time that a future is pending and nothing
+//! else makes progress for it ([`AsyncWait`]). In the second case it runs only while futures are pending.
 //!
 //! ```text
 //!            needed               another thread waits
@@ -9,12 +9,12 @@
 //!      ^                  |  ^                              |
 //!      +------------------+  +------------------------------+
 //!          not needed          no pass of other threads for RELIEF,
-//!                              or a task begins to wait
+//!                              or a future begins to wait
 //! ```
 //! A driving thread holds the progress lock and sleeps on the doorbell. A thread that then waits for an operation of
 //! its own would be notified by the progress thread, which takes longer than polling. So it asks the progress thread
 //! for the lock, which the progress thread takes back when no other thread has made progress for [`RELIEF`].
-//! `driver.rs` describes the alternative for programs with an event loop.
+//! `driver_fd.rs` describes the alternative for programs with an event loop.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,11 +42,11 @@ const MAX_RELIEF: Duration = Duration::from_millis(8);
 /// The state that the progress thread shares with the other threads of the rank.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Number of tasks that wait.
-    tasks: AtomicUsize,
-    /// Number of [driver descriptors](super::DriverFd), whose owners make progress for waiting tasks.
+    /// Number of pending futures.
+    futures: AtomicUsize,
+    /// Number of [driver descriptors](super::DriverFd), whose owners make progress for futures.
     drivers: AtomicUsize,
-    /// Whether the thread runs even if no task waits.
+    /// Whether the thread runs even if no future is pending.
     is_permanent: AtomicBool,
     is_stopped: AtomicBool,
     /// Whether the thread holds the progress lock, or is about to try it.
@@ -69,7 +69,7 @@ enum ThreadState {
 impl Shared {
     fn is_needed(&self) -> bool {
         self.is_permanent.load(Ordering::SeqCst)
-            || (self.tasks.load(Ordering::SeqCst) > 0 && self.drivers.load(Ordering::SeqCst) == 0)
+            || (self.futures.load(Ordering::SeqCst) > 0 && self.drivers.load(Ordering::SeqCst) == 0)
     }
 
     fn is_stopped(&self) -> bool {
@@ -110,21 +110,21 @@ impl Background {
     }
 }
 
-/// A task waits for an operation of an engine: until this is dropped, a thread or the owner of a
+/// A future waits for an operation of an engine: until this is dropped, a thread or the owner of a
 /// [`DriverFd`](super::DriverFd) makes progress.
 pub struct AsyncWait {
     engine: Arc<Engine>,
-    /// The number of the wait in the list of blocked threads and tasks.
+    /// The number of the wait in the list of blocked threads and futures.
     blocked: u64,
 }
 
 impl AsyncWait {
-    /// Declares that a task waits for the operation that `what` describes, and starts the progress thread if nothing
-    /// else makes progress for the task. Returns `None` if the thread cannot be started or the engine is closed; the
-    /// task must then poll.
+    /// Declares that a future waits for the operation that `what` describes, and starts the progress thread if nothing
+    /// else makes progress for it. Returns `None` if the thread cannot be started or the engine is closed; the task must
+    /// then poll.
     pub fn begin(engine: &Arc<Engine>, what: WaitReason) -> Option<Self> {
         let shared = &engine.background.0;
-        shared.tasks.fetch_add(1, Ordering::SeqCst);
+        shared.futures.fetch_add(1, Ordering::SeqCst);
         let wait = AsyncWait { engine: Arc::clone(engine), blocked: engine.waits.add(what) };
         (shared.drivers.load(Ordering::SeqCst) > 0 || engine.start_background()).then_some(wait)
     }
@@ -133,7 +133,7 @@ impl AsyncWait {
 impl Drop for AsyncWait {
     fn drop(&mut self) {
         // The thread parks when it next checks. Waking it for that would cost more than one needless sleep.
-        self.engine.background.0.tasks.fetch_sub(1, Ordering::SeqCst);
+        self.engine.background.0.futures.fetch_sub(1, Ordering::SeqCst);
         self.engine.waits.remove(self.blocked);
     }
 }
@@ -165,15 +165,15 @@ impl Engine {
         }
     }
 
-    /// Counts a driver: from now on its owner makes progress for waiting tasks.
+    /// Counts a driver descriptor: from now on its owner makes progress for futures.
     pub(super) fn add_driver(&self) {
         self.background.0.drivers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Discounts a driver. Tasks that still wait get a progress thread.
+    /// Discounts a driver descriptor. Futures that are still pending get a progress thread.
     pub(super) fn remove_driver(self: &Arc<Self>) {
         let shared = &self.background.0;
-        if shared.drivers.fetch_sub(1, Ordering::SeqCst) == 1 && shared.tasks.load(Ordering::SeqCst) > 0 {
+        if shared.drivers.fetch_sub(1, Ordering::SeqCst) == 1 && shared.futures.load(Ordering::SeqCst) > 0 {
             self.start_background();
         }
     }
@@ -207,7 +207,7 @@ impl Engine {
         shared.is_driving.store(false, Ordering::SeqCst);
     }
 
-    /// Waits while other threads make progress and no task begins to wait: each time for [`RELIEF`], and longer while
+    /// Waits while other threads make progress and no future begins to wait: each time for [`RELIEF`], and longer while
     /// another thread holds the lock.
     fn stand_by(&self, shared: &Shared) {
         let (mut seen, mut time) = (None, RELIEF);

@@ -1,7 +1,7 @@
-//! The operations for which the threads and tasks of a rank wait, for the report of a job that hangs.
+//! The operations for which the threads and futures of a rank wait, for the report of a job that hangs.
 //!
 //! A thread enters its wait here before it first sleeps or parks, so a wait that ends by polling has no extra cost. A
-//! task enters its wait when its future is pending.
+//! future enters its wait when it is pending.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@ mod model;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::driver::Kick;
+use super::driver_fd::Kick;
 use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock};
@@ -44,7 +44,7 @@ pub(crate) struct Parking {
     epoch: Mutex<u64>,
     condvar: Condvar,
     light: LightFence,
-    /// Counted as a thread: its owner waits in an event loop for the holder of the progress lock.
+    /// The driver descriptor, which is counted like a thread: its owner waits for the holder of the progress lock, too.
     driver: std::sync::Mutex<Option<Arc<Kick>>>,
     has_driver: std::sync::atomic::AtomicBool,
 }
@@ -110,7 +110,7 @@ impl Parking {
         self.with_driver(Kick::kick);
     }
 
-    /// Notifies as [`notify`](Self::notify) does, except for the driver, whose owner calls this.
+    /// Notifies as [`notify`](Self::notify) does, except for the driver descriptor, whose owner calls this.
     pub(super) fn notify_threads(&self) {
         self.light.fence();
         // SYNC parking-count (the fences order it)
@@ -120,7 +120,7 @@ impl Parking {
         }
     }
 
-    /// Counts a driver; returns false if there is one already.
+    /// Counts the driver descriptor as a parked thread; returns false if there is one already.
     pub(super) fn add_driver(&self, kick: &Arc<Kick>) -> bool {
         let mut driver = super::lock(&self.driver);
         if driver.is_some() {
@@ -139,7 +139,7 @@ impl Parking {
         }
     }
 
-    /// Calls `f` with the driver, if there is one.
+    /// Calls `f` with the driver descriptor, if there is one.
     #[inline]
     pub(super) fn with_driver(&self, f: impl FnOnce(&Kick)) {
         if self.has_driver.load(Ordering::Relaxed) {

@@ -129,7 +129,7 @@ impl Engine {
         self.progress_and_notify(Parking::notify)
     }
 
-    /// Makes progress for the owner of the driver, which must not be kicked by its own progress.
+    /// Makes progress for the owner of the driver descriptor, which must not be kicked by its own progress.
     pub(super) fn progress_as_driver(&self) -> usize {
         self.progress_and_notify(Parking::notify_threads)
     }

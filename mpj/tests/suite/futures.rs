@@ -334,7 +334,7 @@ fn rank_has_one_driver(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let driver = world.driver_fd()?;
     let refused = world.driver_fd().unwrap_err();
-    assert!(refused.to_string().contains("has a driver already"), "{refused}");
+    assert!(refused.to_string().contains("has a driver descriptor already"), "{refused}");
     let (count, waker) = counter();
     let mut receiving = world.irecv([0u8], other, 0)?.into_future();
     assert!(poll(&mut receiving, &waker).is_pending());

@@ -26,6 +26,7 @@ mod messages;
 mod mismatch;
 mod parameters;
 mod program;
+mod progress;
 mod raw_control;
 mod recv_block;
 mod signals;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         recv_block::TESTS,
         messages::TESTS,
         parameters::TESTS,
+        progress::TESTS,
         signals::TESTS,
         trace::TESTS,
         usage::TESTS,

@@ -10,7 +10,8 @@ use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, recv_block, trace,
+    boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
+    trace,
 };
 
 /// Prints a line with one write.
@@ -154,6 +155,8 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
         "test-under-traffic" => test_under_traffic(world)?,
+        "compute" => progress::exchange_while_computing(world)?,
+        "event-loop" => progress::run_event_loop(world)?,
         "ring" => drop(world.recv(&mut [0u8], (me + 1) % world.size(), 7)?),
         "endless" => loop {
             say("a line");

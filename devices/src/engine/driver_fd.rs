@@ -3,8 +3,8 @@
 //! The owner of a [`DriverFd`] calls [`progress`](DriverFd::progress) whenever the descriptor is readable. That call
 //! makes progress until nothing moves, and then *arms* the descriptor: it announces to the devices and the doorbell
 //! that the rank sleeps, as a sleeping thread does, but without holding the progress lock. A pass of another thread
-//! that moves something, and the sleep of another thread, disarm it. That thread then kicks the driver, whose owner
-//! arms it again.
+//! that moves something, and the sleep of another thread, disarm it. That thread then kicks the descriptor, whose
+//! owner arms it again.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ use crate::sys::{BorrowedFd, EventFd, Poll, Timer};
 /// Passes of one call of [`DriverFd::progress`]. A rank that receives without end lets its event loop do other work.
 const MAX_PASSES: u32 = 64;
 
-/// Makes the driver's descriptor readable for an event inside this process.
+/// Makes the descriptor readable for an event inside this process.
 #[derive(Debug)]
 pub(super) struct Kick {
     event: EventFd,
@@ -65,11 +65,11 @@ impl fmt::Debug for DriverFd {
 }
 
 impl Engine {
-    /// Creates a driver, whose owner promises to call [`DriverFd::progress`] whenever the descriptor is readable. Until
-    /// the driver is dropped, tasks that wait for operations rely on it.
+    /// Creates a driver descriptor, whose owner promises to call [`DriverFd::progress`] whenever it is readable. Until
+    /// the value is dropped, pending futures rely on it.
     ///
     /// # Errors
-    /// The engine has a driver already; the system has no such descriptors, or none left.
+    /// The engine has one already; the system has no such descriptors, or none left.
     pub fn driver(self: &Arc<Self>) -> io::Result<DriverFd> {
         let (poll, timer, event) = (Poll::new()?, Timer::new()?, EventFd::new()?);
         poll.watch(self.site.bell.descriptor()?)?;
@@ -78,7 +78,7 @@ impl Engine {
         let kick =
             Arc::new(Kick { event, is_kicked: AtomicBool::new(false), is_armed: AtomicBool::new(false) });
         if !self.parking.add_driver(&kick) {
-            let why = "this rank has a driver already: share it, or drop it first";
+            let why = "this rank has a driver descriptor already: share it, or drop it first";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
         self.add_driver();
@@ -88,7 +88,7 @@ impl Engine {
         Ok(DriverFd { engine: Arc::clone(self), poll, timer, kick, watches_devices })
     }
 
-    /// Disarms the driver, if there is one. The caller holds the progress lock.
+    /// Disarms the driver descriptor, if there is one. The caller holds the progress lock.
     #[inline]
     pub(super) fn disarm_driver(&self) {
         self.parking.with_driver(Kick::disarm);
@@ -112,7 +112,7 @@ impl DriverFd {
     /// Arms the descriptor. Returns false if something moved meanwhile.
     fn arm(&self) -> bool {
         let engine = &*self.engine;
-        // If another thread holds the progress lock, it kicks the driver when it releases the lock.
+        // If another thread holds the progress lock, it kicks the descriptor when it releases the lock.
         let Some(mut progress) = engine.try_lock_progress() else { return true };
         self.timer.clear();
         let is_fenced = engine.site.bell.arm();
