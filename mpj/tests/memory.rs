@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::ranks;
 use mpj::buffer::{Buffer, Reading};
 use mpj::pool::{DefaultBlock, Pool, global};
-use mpj::{Op, World};
+use mpj::topology::Dim;
+use mpj::{Op, Reorder, World};
 
 struct Counting;
 
@@ -204,11 +205,14 @@ fn collectives() {
     for size in [2, 4] {
         ranks(size, |world| {
             let (mine, mut sum) = ([world.rank() as u64; 4], [0u64; 4]);
+            let ring = world.cart(&[Dim::periodic(size)], Reorder::No)?.expect("a cell for each rank");
             let used = memory_of_all_ranks(&world, || {
                 world.allreduce(&mine, &mut sum, Op::Sum)?;
                 world.bcast(&mut sum, 1)?;
                 world.exscan(&mine, &mut sum, Op::Sum)?;
                 world.reduce_scatter_block(&mine, &mut sum[..4 / size], Op::Sum)?;
+                ring.neighbor_alltoall(&mine, &mut sum)?;
+                ring.neighbor_allgather(&mine[..2], &mut sum)?;
                 world.barrier()
             })?;
             if let Some(used) = used {

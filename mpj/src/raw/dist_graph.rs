@@ -24,8 +24,8 @@ const CALL_ADJACENT: &str = "dist_graph_adjacent";
 ///
 /// # Errors
 /// As [`barrier`](super::barrier); [`ErrorClass::Rank`] if a neighbour is out of range, [`ErrorClass::Arg`] if there is
-/// not one weight for each edge; [`ErrorClass::Topology`] if one rank has an edge to another more often than that rank
-/// has the edge from it, or if the ranks differ in `reorder` or in the use of weights.
+/// not one weight for each edge; [`ErrorClass::Topology`] if the two ends of an edge do not pass it equally often, or if
+/// the ranks differ in `reorder` or in the use of weights.
 pub fn dist_graph_create_adjacent(
     comm: &Comm,
     (sources, destinations): (&[usize], &[usize]),
@@ -191,7 +191,8 @@ fn check_both_ends(nodes: &[Adjacency]) -> Result<()> {
     let (from, to) = edge;
     let (there, here) = (count(&outgoing), count(&incoming));
     let why = format!(
-        "rank {from} has rank {to} {there} times as a destination, but rank {to} has rank {from} {here} times as a source"
+        "expected each edge at both ends, found {there} edges to rank {to} at rank {from}, and {here} from rank {from} at \
+         rank {to}"
     );
     Err(Error::new(ErrorClass::Topology, CALL_ADJACENT, why))
 }
@@ -255,7 +256,7 @@ impl Comm {
             let Form { is_weighted, reorder, .. } = form;
             let why = format!(
                 "rank {rank} called the other dist_graph call, or differs in weights or reorder; rank {} passed \
-                 weights: {is_weighted}, reorder: {reorder}",
+                 weights = {is_weighted} and reorder = {reorder}",
                 self.rank()
             );
             return Err(Error::new(ErrorClass::Topology, call, why));

@@ -222,7 +222,8 @@ impl Comm {
             Some(rank) => {
                 let (me, passed) = (self.rank(), passed());
                 let why = format!(
-                    "ranks 0 and {rank} passed different arguments, expected the same on all ranks; rank {me} passed {passed}"
+                    "ranks 0 and {rank} passed different arguments, expected the same on all ranks; rank {me} \
+                     passed {passed}"
                 );
                 Err(Error::new(ErrorClass::Topology, call, why))
             }

@@ -160,9 +160,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`barrier`](Self::barrier); [`ErrorClass::Rank`] if a neighbour is out of range; [`ErrorClass::Arg`] if there
-    /// is not one weight for each edge; [`ErrorClass::Topology`] if one rank has another as a destination more often
-    /// than it is a source of that one, or if the ranks differ in `reorder` or in the use of weights; a rank has too
-    /// many communicators.
+    /// is not one weight for each edge; [`ErrorClass::Topology`] if the two ends of an edge do not pass it equally often,
+    /// or if the ranks differ in `reorder` or in the use of weights; a rank has too many communicators.
     pub fn dist_graph_adjacent(
         &self,
         sources: &[usize],

@@ -118,29 +118,30 @@ fn edges_that_only_one_end_has_are_an_error_on_every_rank(world: World) -> mpj::
         (
             [vec![], vec![], vec![]],
             [vec![1], vec![], vec![]],
-            "rank 0 has rank 1 1 times as a destination, but rank 1 has rank 0 0 times",
+            "found 1 edges to rank 1 at rank 0, and 0 from rank 0 at rank 1",
         ),
         (
             [vec![], vec![], vec![0]],
             [vec![], vec![], vec![]],
-            "rank 0 has rank 2 0 times as a destination, but rank 2 has rank 0 1 times",
+            "found 0 edges to rank 2 at rank 0, and 1 from rank 0 at rank 2",
         ),
         (
             [vec![], vec![0], vec![]],
             [vec![1, 1], vec![], vec![]],
-            "rank 0 has rank 1 2 times as a destination, but rank 1 has rank 0 1 times",
+            "found 2 edges to rank 1 at rank 0, and 1 from rank 0 at rank 1",
         ),
         (
             [vec![], vec![0], vec![]],
             [vec![2], vec![], vec![]],
-            "rank 0 has rank 1 0 times as a destination, but rank 1 has rank 0 1 times",
+            "found 0 edges to rank 1 at rank 0, and 1 from rank 0 at rank 1",
         ),
     ] {
         let comm = world.dup()?;
         let error = comm.dist_graph_adjacent(&sources[me], &destinations[me], None, Reorder::No);
         let error = error.expect_err("the ends differ");
         assert_eq!(error.class(), ErrorClass::Topology);
-        assert_eq!(error.to_string(), format!("dist_graph_adjacent: {why} as a source"));
+        let expected = format!("dist_graph_adjacent: expected each edge at both ends, {why}");
+        assert_eq!(error.to_string(), expected);
     }
     world.barrier()
 }

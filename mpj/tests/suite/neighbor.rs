@@ -282,6 +282,28 @@ fn repeated_edges_of_a_graph_match_in_order() {
     }
 }
 
+#[test]
+fn blocks_of_one_rank_arrive_in_order() {
+    for size in [1, 2, 4, 9] {
+        ranks(size, |world| {
+            // Repeated edges, of which each rank passes a part.
+            let edge = |at: usize| ((at * 7 + at / 3) % size, (at * 5 + at / 2) % size);
+            let edges: Vec<_> = (0..6 * size).filter(|at| at % size == world.rank()).map(edge).collect();
+            let graph = world.dist_graph(&edges, None, Reorder::No)?;
+            let send: Vec<[usize; 2]> =
+                (0..graph.destinations().len()).map(|at| [graph.rank(), at]).collect();
+            let mut recv = vec![[usize::MAX; 2]; graph.sources().len()];
+            graph.neighbor_alltoall(&send, &mut recv)?;
+            assert!(recv.iter().map(|[from, _]| from).eq(graph.sources()));
+            for from in 0..size {
+                let blocks = recv.iter().filter(|got| got[0] == from).map(|[_, block]| *block);
+                assert!(blocks.is_sorted_by(|one, next| one < next), "from {from} of {size}: {recv:?}");
+            }
+            Ok(())
+        });
+    }
+}
+
 #[mpj::test(ranks = 5)]
 fn graph_exchanges_blocks_with_its_neighbours(world: World) -> mpj::Result<()> {
     // A star: 0 is the neighbour of all others; rank 4 is not a node.
