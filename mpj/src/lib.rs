@@ -127,7 +127,9 @@ pub mod datatypes {
     pub use mpj_datatypes_derive::MpjDatatype as Datatype;
 }
 
-pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
+pub use address::{
+    ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, TAG_UB, Tag,
+};
 pub use comm::{
     AttachedBuffer, Communicator, DupRequest, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Key,
     Message, ObjectRequest, ReceivedBuffer,
