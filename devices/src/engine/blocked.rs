@@ -114,7 +114,7 @@ impl WaitReason {
         }
         let Some(group) = self.channel.as_ref().map(|channel| channel.group()) else { return Ok(()) };
         match self.channel.as_ref().and_then(|channel| channel.name()) {
-            Some(name) if &**name == WORLD => {}
+            Some(name) if &*name == WORLD => {}
             Some(name) => write!(f, " in {name}")?,
             None if group.size() == world => {}
             None => write!(f, " in a communicator of {} ranks", group.size())?,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::device::PeerId;
@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::group::Group;
 use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 
-/// A matching space: a communicator has one for messages and one for collectives.
+/// A matching space: a communicator has one for messages, one for collectives, and possibly one for internal messages.
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
@@ -37,7 +37,7 @@ pub trait Calls: Send + Sync + fmt::Debug {
 
 #[derive(Debug)]
 struct Description {
-    name: Arc<str>,
+    name: std::sync::Mutex<Arc<str>>,
     calls: Option<Weak<dyn Calls>>,
 }
 
@@ -82,13 +82,17 @@ impl Channel {
         self.members.get().map_or(&NOBODY, |m| &m.group)
     }
 
+    /// Sets the name, and at the first call the calls.
     pub(crate) fn describe(&self, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
-        let _ = self.description.set(Description { name, calls });
+        let new = || Description { name: Arc::clone(&name).into(), calls };
+        let description = self.description.get_or_init(new);
+        *description.name.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
     /// Returns the name of the communicator, if it has one.
-    pub fn name(&self) -> Option<&Arc<str>> {
-        self.description.get().map(|description| &description.name)
+    pub fn name(&self) -> Option<Arc<str>> {
+        let name = &self.description.get()?.name;
+        Some(Arc::clone(&name.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     pub(crate) fn next_call(&self) -> Option<u32> {

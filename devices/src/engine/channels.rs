@@ -114,7 +114,8 @@ impl Engine {
         Ok(channel)
     }
 
-    /// Sets the name of a channel for reports and traces. `calls` counts the collective calls of this rank there.
+    /// Sets the name of a channel for reports and traces; a later call replaces it. `calls` counts the collective calls
+    /// of this rank there. A later call does not replace it.
     pub fn describe(&self, channel: &Channel, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
         if let Some(trace) = self.trace() {
             trace.name_context(channel.context, &name);
@@ -150,6 +151,21 @@ impl Engine {
         }
         // Other threads might sleep until one of these operations completes.
         self.wake_all();
+    }
+
+    /// Refuses the messages of a context that this rank has not joined and never will, as if it had freed the context.
+    pub fn refuse(&self, context: u64) {
+        let unjoined = {
+            let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
+            if channels.by_context.get(&context).is_some_and(|channel| channel.is_joined()) {
+                return;
+            }
+            channels.freed.add(context);
+            channels.by_context.remove(&context)
+        };
+        if let Some(channel) = unjoined {
+            self.begin_free(&channel);
+        }
     }
 
     /// Returns a lower bound on the number of channels that this rank can still join.

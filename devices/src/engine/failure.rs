@@ -317,8 +317,11 @@ impl Engine {
         forged.into_iter().for_each(|unexpected| self.report_protocol_error(unexpected.from, why));
     }
 
-    /// Returns an error if no more messages can match the pattern.
-    pub(crate) fn ensure_matchable(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
+    /// Checks that a message can still arrive that matches the pattern. Search the unexpected messages before and after.
+    ///
+    /// # Errors
+    /// The fault that explains why no message can match any more.
+    pub fn ensure_matchable(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
