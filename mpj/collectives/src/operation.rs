@@ -16,6 +16,16 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: &[Operation] = &[$(Operation::$operation),*];
 
+            /// The largest number of an operation.
+            pub const MAX_CODE: u8 = {
+                let (mut at, mut max) = (0, 0);
+                while at < Self::ALL.len() {
+                    max = if Self::ALL[at] as u8 > max { Self::ALL[at] as u8 } else { max };
+                    at += 1;
+                }
+                max
+            };
+
             /// Returns the name of the call, such as `allreduce`.
             pub fn name(self) -> &'static str {
                 match self {
@@ -67,6 +77,10 @@ operations! {
     GatherBuffers = 15 "gather_buffers",
     /// Scatters sectioned messages.
     ScatterBuffers = 16 "scatter_buffers",
+    /// Creates communicators from groups, by an [`Allgather`](Self::Allgather).
+    Create = 40 "create",
+    /// Splits a communicator by the hardware, by an [`Allgather`](Self::Allgather).
+    SplitType = 41 "split_type",
 }
 
 impl fmt::Display for Operation {

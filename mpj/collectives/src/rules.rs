@@ -50,7 +50,7 @@ struct Rule {
 
 impl Default for Rules {
     fn default() -> Self {
-        let mut rules = Rules { by_code: vec![Vec::new(); 1 + Operation::ALL.len()] };
+        let mut rules = Rules { by_code: vec![Vec::new(); 1 + Operation::MAX_CODE as usize] };
         for (operation, text) in DEFAULTS {
             rules.set(*operation, text).expect("the default rules are valid");
         }

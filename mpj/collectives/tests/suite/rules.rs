@@ -15,8 +15,8 @@ fn numbers_and_names_of_algorithms_are_unique() {
             assert!(!same, "{one} and {other} of {}", one.operation);
         }
     }
-    for (at, operation) in Operation::ALL.iter().enumerate() {
-        assert_eq!(Operation::from_code(at as u8 + 1), Some(*operation));
+    for operation in Operation::ALL {
+        assert_eq!(Operation::from_code(*operation as u8), Some(*operation));
         assert!(Operation::ALL.iter().filter(|other| other.name() == operation.name()).count() == 1);
     }
     assert_eq!((Operation::from_code(0), Operation::from_code(255)), (None, None));
