@@ -31,6 +31,8 @@ pub enum ErrorClass {
     Request = 7,
     /// A root outside the communicator.
     Root = 8,
+    /// A group that does not fit the communicator, or differs between its members.
+    Group = 9,
     /// An operation that is not defined for the type.
     Op = 10,
     /// Any other argument.
@@ -41,6 +43,10 @@ pub enum ErrorClass {
     Other = 16,
     /// A broken invariant of this library: please report it.
     Intern = 17,
+    /// An empty or too long key of an [`Info`](crate::Info).
+    InfoKey = 31,
+    /// A too long value of an [`Info`](crate::Info).
+    InfoValue = 33,
     /// Memory, or the space for one more message, is exhausted.
     NoMem = 39,
     /// A rank that has died, cannot be reached, or takes no further part in the job, the communicator or the operation.

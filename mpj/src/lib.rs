@@ -63,11 +63,13 @@ mod collective;
 mod comm;
 pub mod config;
 mod error;
+mod group;
 #[doc = include_str!("guide.md")]
 pub mod guide {
     #[cfg(doc)]
     use crate::*;
 }
+mod info;
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
 #[allow(unsafe_code, reason = "pointers, counts and datatypes")]
@@ -77,6 +79,7 @@ pub mod report;
 #[allow(unsafe_code, reason = "operations that own or borrow their buffer: request/README.md")]
 mod request;
 mod run;
+mod session;
 mod status;
 #[doc(hidden)]
 pub mod testing;
@@ -120,9 +123,11 @@ pub mod datatypes {
 }
 
 pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
-pub use comm::{Intracomm, Message, ReceivedBuffer};
+pub use comm::{DupRequest, Intracomm, Key, Message, ReceivedBuffer};
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};
+pub use group::Group;
+pub use info::Info;
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
 pub use mpj_buffer as buffer;
 #[cfg(feature = "bytemuck")]
@@ -158,12 +163,13 @@ pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};
-pub use raw::ReceivedBlock;
+pub use raw::{Comparison, ReceivedBlock, SplitType};
 pub use request::{
     ActiveRequest, PersistentRequest, Request, RequestError, RequestRef, Scope, ScopedRecv, ScopedSend,
     Waitable, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
+pub use session::Session;
 pub use status::Status;
 pub use types::{PoolSlice, RecvBuf, SendBuf};
 pub use view::{Slices, SplitViews, SplitViewsError, View, ViewError, ViewId, ViewMut, ViewSpec};

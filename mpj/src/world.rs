@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mpj_datatypes::Equivalent;
 use mpj_devices::config::{Config, Number};
@@ -33,6 +33,7 @@ pub struct World {
     comm: Intracomm,
     boot: Arc<dyn Boot>,
     prints_stats: bool,
+    alone: Arc<OnceLock<Result<Intracomm>>>,
     _finalize: Option<Arc<FinalizeGuard>>,
 }
 
@@ -62,9 +63,9 @@ impl World {
         let engine = Engine::open(site, registry, config, cards, boot.roster())?;
         boot.attach_engine(&engine);
         let comm =
-            Intracomm::new(raw::Comm::world(engine, boot.hosts(), Arc::new(parameters::rules(config)))?);
+            Intracomm::new(raw::Comm::world(engine, Arc::clone(&boot), Arc::new(parameters::rules(config)))?);
         let prints_stats = config.number(&STATS) != 0;
-        Ok(World { comm, boot, prints_stats, _finalize: None })
+        Ok(World { comm, boot, prints_stats, alone: Arc::default(), _finalize: None })
     }
 
     /// Makes the drop of the last clone finalize the rank, and then close `trace`.
@@ -82,12 +83,20 @@ impl World {
         &self.boot
     }
 
-    /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
-    /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
+    /// Returns the communicator of this rank alone (MPI_COMM_SELF). No message is needed to create it.
     ///
-    /// The call returns, so that the caller can clean up and exit. The caller must not wait for other ranks any more.
-    pub fn abort(&self, code: i32, why: &str) {
-        self.boot.abort(code, why);
+    /// ```
+    /// # mpj::threads(2, |world| {
+    /// let alone = world.self_comm()?;
+    /// assert_eq!((alone.rank(), alone.size()), (0, 1));
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// This rank has too many communicators.
+    pub fn self_comm(&self) -> Result<&Intracomm> {
+        let alone = self.alone.get_or_init(|| self.comm.as_raw().alone().map(Intracomm::new));
+        alone.as_ref().map_err(Error::clone)
     }
 
     /// Returns the traffic of this rank since it started: messages and bytes, by device and by path, and copies. At the

@@ -5,7 +5,7 @@ pub(crate) mod blocking;
 pub(crate) mod call_id;
 mod check;
 pub(crate) mod context;
-mod notice;
+pub(crate) mod notice;
 pub(crate) mod parameters;
 pub(crate) mod plan;
 pub(crate) mod schedule;

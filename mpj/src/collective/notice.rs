@@ -49,7 +49,7 @@ const HEADER_BYTES: usize = 12;
 const FAILED: u32 = 0x100;
 const COMPLETED: u32 = 0x200;
 
-const CLASSES: [ErrorClass; 15] = [
+const CLASSES: [ErrorClass; 18] = [
     ErrorClass::Buffer,
     ErrorClass::Count,
     ErrorClass::Type,
@@ -58,11 +58,14 @@ const CLASSES: [ErrorClass; 15] = [
     ErrorClass::Rank,
     ErrorClass::Request,
     ErrorClass::Root,
+    ErrorClass::Group,
     ErrorClass::Op,
     ErrorClass::Arg,
     ErrorClass::Truncate,
     ErrorClass::Other,
     ErrorClass::Intern,
+    ErrorClass::InfoKey,
+    ErrorClass::InfoValue,
     ErrorClass::NoMem,
     ErrorClass::ProcAborted,
 ];
@@ -103,7 +106,7 @@ impl Cause {
         Error::from_remote(self.class, call, why, self.origin_rank)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(HEADER_BYTES + self.text.len());
         body.extend((self.class as i32).to_le_bytes());
         body.extend(self.origin_rank.to_le_bytes());
@@ -114,7 +117,7 @@ impl Cause {
 
     /// Decodes a body from communicator rank `rank`, which is world rank `world_rank`. Replaces what is missing or
     /// invalid by defaults.
-    fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
+    pub(crate) fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
         let origin_rank = word(4).unwrap_or(world_rank);

@@ -75,10 +75,8 @@ impl Intracomm {
     ///
     /// ```
     /// # mpj::threads(4, |world| {
-    /// // One communicator for the ranks of each host (MPI_Comm_split_type).
-    /// let host = world.host_of(world.rank()).expect("its own rank");
-    /// let local = world.split(Some(host as u32), 0)?.expect("every rank has a color");
-    /// assert_eq!((local.size(), world.host_count()), (4, 1));
+    /// assert_eq!((world.host_of(world.rank()), world.host_count()), (Some(0), 1));
+    /// assert_eq!(world.host_of(4), None);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     pub fn host_of(&self, rank: usize) -> Option<usize> {
@@ -92,10 +90,12 @@ impl Intracomm {
 
     /// Creates a communicator of the same ranks with its own messages (MPI_Comm_dup). Collective.
     ///
-    /// After a failed collective, `dup` fails: use an earlier duplicate, or duplicate the parent communicator.
+    /// After a failed collective, `dup` fails: use an earlier duplicate, or duplicate the parent communicator. The
+    /// duplicate gets the attributes that their keys copy ([`Key`](crate::Key)).
     ///
     /// # Errors
-    /// As [`barrier`](Self::barrier); a rank has too many communicators.
+    /// As [`barrier`](Self::barrier); a rank has too many communicators. If a copy hook panics, this rank gets an error,
+    /// collectives of the duplicate fail on the other ranks, and this communicator stays usable.
     pub fn dup(&self) -> Result<Intracomm> {
         self.raw.dup().map(Intracomm::new)
     }
@@ -139,7 +139,7 @@ impl Intracomm {
     /// the match, it fails with [`Fault::Refused`](crate::Fault::Refused).
     ///
     /// # Errors
-    /// It was freed before, or it is the world.
+    /// It was freed before, or it is the world or the communicator of this rank alone.
     pub fn free(&self) -> Result<()> {
         self.raw.free()
     }

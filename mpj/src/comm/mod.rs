@@ -1,8 +1,10 @@
 //! The typed communicator, [`Intracomm`].
 
+mod attributes;
 mod buffer_collectives;
 mod buffer_p2p;
 mod collective;
+mod create;
 mod in_place;
 mod intra;
 mod object;
@@ -10,6 +12,8 @@ mod p2p;
 mod recv_block;
 mod started;
 
+pub use attributes::Key;
+pub use create::DupRequest;
 pub use intra::Intracomm;
 pub use p2p::Message;
 pub use recv_block::ReceivedBuffer;

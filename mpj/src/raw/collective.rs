@@ -292,7 +292,7 @@ impl BlockingCall<'_> {
 /// The number of bytes up to which an allgather inside another call is linear.
 const LINEAR_MAX_BYTES: usize = 64 << 10;
 
-fn steps_of((operation, name): (Operation, &str), call: &Arguments<'_>) -> Vec<Step> {
+pub(super) fn steps_of((operation, name): (Operation, &str), call: &Arguments<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     let algorithm = mpj_collectives::algorithm_named(operation, name).expect("the table has this algorithm");
     (algorithm.steps)(call, &mut steps);

@@ -1,22 +1,36 @@
-//! A communicator: two channels and a group, and the creation of new communicators from it.
+//! A communicator: a group, its channels, and what a program attaches to it.
 
+mod attributes;
+mod control;
+mod create;
+mod create_group;
 mod extras;
+mod idup;
+mod names;
+mod split;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use mpj_collectives::{Operation, Rules};
+use mpj_collectives::Rules;
 use mpj_devices::{
     Calls, Channel, DataPath, Engine, Fault, Group, HostId, Hosts, PeerId, WORLD as WORLD_NAME,
 };
 
+use super::group::{Comparison, group_compare};
 use crate::address::PROC_NULL_NUMBER;
+use crate::boot::Boot;
 use crate::collective::blocking::{self, BlockingCall};
-use crate::collective::call_id::CallDigest;
 use crate::collective::context::CollContext;
 use crate::error::{Error, ErrorClass, Result};
+pub use attributes::{Attribute, AttributeKey};
+use control::Control;
+pub use extras::ErrorHandler;
 use extras::Extras;
+pub use idup::PendingDup;
+use names::Names;
+pub use split::SplitType;
 
 /// The color of a rank that does not want a communicator from a split.
 pub const UNDEFINED: i32 = -32766;
@@ -37,95 +51,118 @@ struct CommInner {
     group: Group,
     rank: u32,
     freed: AtomicBool,
-    name_and_counts: NameAndCounts,
+    names: Names,
     common: Arc<Common>,
+    control: Control,
     extras: OnceLock<Box<Extras>>,
 }
 
 /// The data that all communicators of a rank share.
 #[derive(Debug)]
 struct Common {
+    boot: Arc<dyn Boot>,
     /// The hosts of the world's ranks.
     hosts: Hosts,
     /// The number of context ids that this rank has allocated.
     id_count: AtomicU64,
 }
 
-/// The name of a communicator, and the numbers of its duplications and splits. All ranks count alike, so a new
-/// communicator has the same name on all its ranks.
+/// The properties of a new communicator.
 #[derive(Debug)]
-struct NameAndCounts {
-    name: Arc<str>,
-    dups: AtomicU32,
-    splits: AtomicU32,
-}
-
-/// The maximum length of a parent's name in a derived name, in bytes. A longer name is replaced by `…`.
-const MAX_PARENT_NAME: usize = 64;
-
-impl NameAndCounts {
-    fn new(name: String) -> Self {
-        NameAndCounts { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
-    }
-
-    fn child(&self, call: &str, count: &AtomicU32) -> String {
-        let parent = if self.name.len() > MAX_PARENT_NAME { "…" } else { &self.name };
-        format!("{parent}.{call} {}", count.fetch_add(1, Ordering::Relaxed) + 1)
-    }
+struct Definition {
+    id: u64,
+    name: String,
+    group: Group,
+    /// The number of this rank in the group.
+    rank: u32,
+    rules: Arc<Rules>,
 }
 
 impl Drop for CommInner {
     fn drop(&mut self) {
+        self.control.free(&self.engine, self.p2p.context());
         self.engine.free(&self.p2p);
     }
 }
 
-/// The context id of the world. The channels of a communicator have the contexts 2·id (point-to-point) and 2·id + 1
-/// (collectives).
+/// The context ids of the predefined communicators. Those that ranks create are larger.
+///
+/// The channels of a communicator have the contexts 4·id (point-to-point), 4·id + 1 (collectives) and 4·id + 2
+/// ([`control`]).
 const WORLD: u64 = 1;
+const ALONE: u64 = 2;
 
 impl Comm {
-    pub(crate) fn world(engine: Arc<Engine>, hosts: Hosts, rules: Arc<Rules>) -> Result<Self> {
+    pub(crate) fn world(engine: Arc<Engine>, boot: Arc<dyn Boot>, rules: Arc<Rules>) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
         let group = Group::Range { first: 0, len };
-        let common = Arc::new(Common { hosts, id_count: AtomicU64::new(0) });
-        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, common, rules)
+        let common = Arc::new(Common { hosts: boot.hosts(), boot, id_count: AtomicU64::new(0) });
+        let definition = Definition { id: WORLD, name: WORLD_NAME.to_owned(), group, rank, rules };
+        Comm::join(engine, common, definition)
     }
 
-    fn create(
-        engine: Arc<Engine>,
-        id: u64,
-        name: String,
-        group: Group,
-        rank: u32,
-        common: Arc<Common>,
-        rules: Arc<Rules>,
-    ) -> Result<Self> {
+    fn join(engine: Arc<Engine>, common: Arc<Common>, definition: Definition) -> Result<Self> {
+        let Definition { id, name, group, rank, rules } = definition;
         let join = |context| {
             engine.join(context, group.clone(), rank).map_err(|f| Error::from_fault("communicator", f))
         };
-        let p2p = join(id << 1)?;
-        let coll = join(id << 1 | 1).inspect_err(|_| engine.free(&p2p))?;
+        let p2p = join(id << 2)?;
+        let coll = join(id << 2 | 1).inspect_err(|_| engine.free(&p2p))?;
         let hosts: BTreeSet<HostId> =
-            (0..group.size()).filter_map(|rank| common.hosts.host_of(group.peer(rank)?.0)).collect();
+            group.iter().filter_map(|PeerId(peer)| common.hosts.host_of(peer)).collect();
         let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, hosts.len() as u32, rules));
-        let (freed, name_and_counts) = (AtomicBool::new(false), NameAndCounts::new(name));
-        engine.describe(&p2p, Arc::clone(&name_and_counts.name), None);
+        let names = Names::new(&name);
+        engine.describe(&p2p, names.get(), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
-        engine.describe(collectives.channel(), Arc::clone(&name_and_counts.name), Some(calls));
-        let extras = OnceLock::new();
-        let inner = Arc::new(CommInner {
+        engine.describe(collectives.channel(), names.get(), Some(calls));
+        let inner = CommInner {
             engine,
             p2p,
             collectives,
             group,
             rank,
-            freed,
-            name_and_counts,
+            freed: AtomicBool::new(false),
+            names,
             common,
-            extras,
-        });
-        Ok(Comm { inner, path: None })
+            control: Control::default(),
+            extras: OnceLock::new(),
+        };
+        Ok(Comm { inner: Arc::new(inner), path: None })
+    }
+
+    /// Joins a communicator that this one creates.
+    fn child(&self, definition: Definition) -> Result<Self> {
+        let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
+        let comm = Comm::join(engine, common, definition)?;
+        if let Some(handler) = self.error_handler() {
+            comm.set_error_handler(handler);
+        }
+        Ok(Comm { path: self.path, ..comm })
+    }
+
+    fn describe_channels(&self, name: &Arc<str>) {
+        self.engine().describe(self.p2p(), Arc::clone(name), None);
+        self.engine().describe(self.collectives().channel(), Arc::clone(name), None);
+        self.describe_control(name);
+    }
+
+    /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
+    /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
+    ///
+    /// The call returns, so that the caller can clean up and exit.
+    pub fn abort(&self, code: i32, why: &str) {
+        self.inner.common.boot.abort(code, why);
+    }
+
+    /// Compares two communicators (MPI_Comm_compare).
+    pub fn compare(&self, other: &Comm) -> Comparison {
+        if Arc::ptr_eq(&self.inner, &other.inner) {
+            return Comparison::Identical;
+        }
+        match group_compare(self.group(), other.group()) {
+            Comparison::Identical => Comparison::Congruent,
+            comparison => comparison,
+        }
     }
 
     /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. Collectives,
@@ -160,6 +197,13 @@ impl Comm {
     /// Returns the host of a rank of the communicator; `None` if there is no such rank.
     pub fn host_of(&self, rank: u32) -> Option<HostId> {
         self.inner.common.hosts.host_of(self.inner.group.peer(rank)?.0)
+    }
+
+    /// Returns the job's processes on this host, in order of world rank.
+    pub(crate) fn my_host(&self) -> Group {
+        let hosts = &self.inner.common.hosts;
+        let host = hosts.host_of(self.me().0);
+        host.into_iter().flat_map(|host| hosts.ranks_of(host).iter().collect::<Vec<_>>()).collect()
     }
 
     /// Returns the number of hosts on which the communicator has ranks.
@@ -220,7 +264,8 @@ impl Comm {
             i32::MAX => format!("{what} {rank} (0 - 1?)"),
             _ => format!("{what} {rank}"),
         };
-        Error::new(class, call, format!("{who} is out of range: the communicator has {ranks}"))
+        let comm = self.inner.names.in_errors();
+        Error::new(class, call, format!("{who} is out of range: {comm} has {ranks}"))
     }
 
     /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.
@@ -234,108 +279,16 @@ impl Comm {
     /// # Errors
     /// It was freed before, or it is the world.
     pub fn free(&self) -> Result<()> {
-        if self.inner.p2p.context() == WORLD << 1 {
-            return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
+        let predefined = [(WORLD, "the world"), (ALONE, "the communicator of this rank alone")];
+        if let Some((_, what)) = predefined.iter().find(|(id, _)| self.p2p().context() == id << 2) {
+            return Err(Error::new(ErrorClass::Comm, "free", format!("{what} cannot be freed")));
         }
         if self.inner.freed.swap(true, Ordering::Relaxed) {
             return Err(Error::from_fault("free", Fault::Freed));
         }
         // The channels are freed with the last handle, and pending operations own handles.
         self.inner.engine.begin_free(&self.inner.p2p);
-        Ok(())
-    }
-
-    /// Returns a context id that no other rank creates, and that this rank repeats only after 2^30 ids.
-    fn new_context_id(&self) -> u64 {
-        let count = self.inner.common.id_count.fetch_add(1, Ordering::Relaxed) + 1;
-        (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
-    }
-
-    /// Creates a communicator of the same ranks, whose messages are separate from those of this one. Collective.
-    ///
-    /// # Errors
-    /// As [`barrier`](super::barrier); a rank has too many communicators.
-    pub fn dup(&self) -> Result<Self> {
-        self.dup_with_rules(Arc::clone(self.collectives().rules()))
-    }
-
-    /// As [`dup`](Self::dup), with other rules for the algorithms of the new communicator's collectives. All ranks must
-    /// pass the same rules.
-    ///
-    /// # Errors
-    /// As [`dup`](Self::dup).
-    pub fn dup_with_rules(&self, rules: Arc<Rules>) -> Result<Self> {
-        self.collective("dup", |blocking| {
-            let name = self.inner.name_and_counts.child("dup", &self.inner.name_and_counts.dups);
-            self.check_channel_limit("dup")?;
-            let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
-            blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
-            let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
-            let comm =
-                Comm::create(engine, id[0], name, self.inner.group.clone(), self.rank(), common, rules)?;
-            self.copy_extras_to(&comm);
-            Ok(Comm { path: self.path, ..comm })
-        })
-    }
-
-    /// Creates one communicator for each color, with its ranks in order of key and then of old rank; returns `None` on
-    /// ranks whose color is [`UNDEFINED`]. Collective.
-    ///
-    /// # Errors
-    /// As [`dup`](Self::dup); the color is negative, but not [`UNDEFINED`].
-    pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
-        let color = if color == UNDEFINED { None } else { Some(i64::from(color)) };
-        self.split_opt(color, key)
-    }
-
-    /// As [`split`](Self::split). `None` stands for [`UNDEFINED`], and a color out of range is an error.
-    pub(crate) fn split_opt(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
-        self.collective("split", |blocking| {
-            let name = self.inner.name_and_counts.child("split", &self.inner.name_and_counts.splits);
-            let word = match color.map(i32::try_from) {
-                None => u64::MAX,
-                Some(Ok(color)) if color >= 0 => color as u64,
-                Some(_) => {
-                    let why = format!("color {} is outside 0..=2147483647", color.unwrap_or_default());
-                    return Err(Error::new(ErrorClass::Arg, "split", why));
-                }
-            };
-            self.check_channel_limit("split")?;
-            let mine = [word, u64::from(key.cast_unsigned()), self.new_context_id()];
-            let all = blocking.allgather_words(CallDigest::new(Operation::Split, 0), &mine)?;
-            if color.is_none() {
-                return Ok(None);
-            }
-            let mut members: Vec<(i32, u32, u64)> = all
-                .chunks_exact(3)
-                .zip(0..)
-                .filter(|(words, _)| words[0] == word)
-                .map(|(words, rank)| ((words[1] as u32).cast_signed(), rank, words[2]))
-                .collect();
-            members.sort_unstable();
-            let id = members.first().map_or(0, |leader| leader.2);
-            let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
-            let peers = members.iter().filter_map(|m| self.inner.group.peer(m.1)).map(|PeerId(peer)| peer);
-            let (engine, common) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.common));
-            let name = format!("{name} color {}", word as u32);
-            Comm::create(
-                engine,
-                id,
-                name,
-                peers.collect(),
-                position as u32,
-                common,
-                Arc::clone(self.collectives().rules()),
-            )
-            .map(|comm| Some(Comm { path: self.path, ..comm }))
-        })
-    }
-
-    /// Checks that this rank can create another communicator, before it sends its part of the call.
-    fn check_channel_limit(&self, call: &'static str) -> Result<()> {
-        if self.inner.engine.free_channel_count() < 2 {
-            return Err(Error::from_fault(call, Fault::TooManyChannels));
-        }
+        self.drop_attributes();
         Ok(())
     }
 }

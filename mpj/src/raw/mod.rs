@@ -25,6 +25,7 @@ mod coll_bufs;
 mod collective;
 mod collective_requests;
 mod comm;
+mod group;
 mod p2p;
 mod plans;
 mod recv_block;
@@ -36,7 +37,11 @@ pub(crate) use abort_on_unwind::abort_on_unwind;
 pub use coll_bufs::BlockLayout;
 pub use collective::*;
 pub use collective_requests::{Collective, PersistentCollective, collective_init, start};
-pub use comm::{Comm, UNDEFINED};
+pub use comm::{Attribute, AttributeKey, Comm, ErrorHandler, PendingDup, SplitType, UNDEFINED};
+pub use group::{
+    Comparison, RankRange, group_compare, group_difference, group_exclude, group_exclude_ranges,
+    group_include, group_include_ranges, group_intersection, group_translate, group_union,
+};
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
     RegionRef,

@@ -52,6 +52,20 @@ fn report_names_blocking_calls_with_peer_and_tag() {
 }
 
 #[test]
+fn report_names_renamed_communicators_and_creations() {
+    let report = timeout_report(2, |world| {
+        let comm = world.dup()?;
+        comm.set_name("halo");
+        match world.rank() {
+            0 => comm.create_group(&comm.group(), 3).map(drop),
+            _ => comm.recv(&mut [0u8; 4], 0, 7).map(drop),
+        }
+    });
+    assert_reported(&report, 0, "create_group from rank 1 with tag 3 in halo, for ");
+    assert_reported(&report, 1, "recv from rank 0 with tag 7 in halo, for ");
+}
+
+#[test]
 fn report_names_operations_of_requests_and_scopes() {
     let report = timeout_report(4, |world| {
         let never = world.irecv([0u8; 1], ANY_SOURCE, 5)?;

@@ -1,14 +1,17 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
+mod attributes;
 mod boot;
 mod buffers;
 mod collective_mismatch;
 mod collectives;
 mod common;
+mod communicator_creation;
 mod communicators;
 mod diagnostics;
 mod failures;
 mod features;
+mod groups;
 mod hangs;
 mod isolation;
 mod messages;

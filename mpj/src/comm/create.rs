@@ -1,0 +1,146 @@
+//! Groups of communicators, and communicators of groups and of parts of the hardware.
+
+use super::intra::Intracomm;
+use crate::error::Result;
+use crate::group::Group;
+use crate::info::Info;
+use crate::raw::{self, Comparison, SplitType};
+
+impl Intracomm {
+    /// Returns the group of the communicator's processes, in order of rank (MPI_Comm_group).
+    pub fn group(&self) -> Group {
+        Group::new(self.as_raw().group().clone(), self.as_raw().me())
+    }
+
+    /// Compares two communicators (MPI_Comm_compare). Handles of one communicator are
+    /// [`Identical`](Comparison::Identical), a communicator and its duplicate [`Congruent`](Comparison::Congruent).
+    ///
+    /// ```
+    /// use mpj::Comparison;
+    /// # mpj::threads(3, |world| {
+    /// assert_eq!(world.compare(&world.clone()), Comparison::Identical);
+    /// assert_eq!(world.compare(&world.dup()?), Comparison::Congruent);
+    /// let reversed = world.split(Some(0), -(world.rank() as i32))?.expect("every rank has a color");
+    /// assert_eq!(world.compare(&reversed), Comparison::Similar);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    pub fn compare(&self, other: &Intracomm) -> Comparison {
+        self.as_raw().compare(other.as_raw())
+    }
+
+    /// Creates a communicator for each group that ranks pass (MPI_Comm_create). Returns `None` if this rank is not in
+    /// its group. Collective over this communicator.
+    ///
+    /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
+    /// [`Group::empty`].
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// // The even ranks in the reverse order, and the odd ranks.
+    /// let (even, odd) = (world.group().include(&[2, 0])?, world.group().include(&[1, 3])?);
+    /// let mine = if world.rank() % 2 == 0 { &even } else { &odd };
+    /// let comm = world.create(mine)?.expect("every rank is in its group");
+    /// assert_eq!(comm.rank(), [1, 0, 0, 1][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`ErrorClass::Group`](crate::ErrorClass::Group), on all ranks, if a member of a group has
+    /// passed another one, or if a group has a process that is not in this communicator.
+    pub fn create(&self, group: &Group) -> Result<Option<Intracomm>> {
+        Ok(self.as_raw().create(group.as_raw())?.map(Intracomm::new))
+    }
+
+    /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
+    /// in any order with other calls. Threads can create communicators concurrently if their tags differ.
+    ///
+    /// If a member does not call it, the others wait, as for a missing message.
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// let group = world.group().include_ranges(&[(0, 3, 2)])?;
+    /// if group.rank().is_some() {
+    ///     let comm = world.create_group(&group, 7)?;
+    ///     assert_eq!((comm.size(), comm.rank()), (2, world.rank() / 2));
+    /// } // the odd ranks can do something else meanwhile
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorClass::Group`](crate::ErrorClass::Group) if this rank is not in the group, if a process of the group is
+    /// not in this communicator, or if members have passed different groups; [`ErrorClass::Tag`](crate::ErrorClass::Tag)
+    /// if the tag is negative; a rank of this communicator has died, or a member has exited or has too many
+    /// communicators. After an error, use another tag.
+    pub fn create_group(&self, group: &Group, tag: i32) -> Result<Intracomm> {
+        self.as_raw().create_group(group.as_raw(), tag).map(Intracomm::new)
+    }
+
+    /// Creates one communicator for each part of the hardware that has ranks, with its ranks in order of key and then of
+    /// old rank (MPI_Comm_split_type). Returns `None` if `split_type` is, or if this thread may run on several parts.
+    /// Collective; all ranks pass the same type or `None`.
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// let local = world.split_type(mpj::SplitType::Host, 0)?.expect("every rank has a host");
+    /// assert_eq!(local.host_count(), 1);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if ranks have passed different types.
+    pub fn split_type(
+        &self,
+        split_type: impl Into<Option<SplitType>>,
+        key: i32,
+    ) -> Result<Option<Intracomm>> {
+        Ok(self.as_raw().split_type(split_type.into(), key)?.map(Intracomm::new))
+    }
+
+    /// As [`dup`](Self::dup), with the hints of the new communicator (MPI_Comm_dup_with_info).
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn dup_with_info(&self, info: &Info) -> Result<Intracomm> {
+        self.as_raw().dup_with_info(info).map(Intracomm::new)
+    }
+
+    /// Starts the duplication of this communicator (MPI_Comm_idup). It is a collective like any other: all ranks start
+    /// the collectives of a communicator in the same order. The duplicate gets the attributes that this one has now.
+    ///
+    /// ```
+    /// # mpj::threads(3, |world| {
+    /// let started = world.idup()?;
+    /// // … computation …
+    /// let twin = started.wait()?;
+    /// twin.barrier()?;
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); a rank has too many communicators.
+    pub fn idup(&self) -> Result<DupRequest> {
+        Ok(DupRequest { raw: self.as_raw().idup(None)? })
+    }
+}
+
+/// A duplication in progress; see [`Intracomm::idup`]. If it is dropped, this rank does not join the duplicate.
+#[must_use = "this rank joins the duplicate in `wait`"]
+#[derive(Debug)]
+pub struct DupRequest {
+    raw: raw::PendingDup,
+}
+
+impl DupRequest {
+    /// Waits for the other ranks, and returns the duplicate.
+    ///
+    /// # Errors
+    /// As [`dup`](Intracomm::dup).
+    pub fn wait(self) -> Result<Intracomm> {
+        self.raw.wait().map(Intracomm::new)
+    }
+
+    /// Makes progress, and returns whether [`wait`](Self::wait) would return at once.
+    pub fn test(&self) -> bool {
+        self.raw.test()
+    }
+}

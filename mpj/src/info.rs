@@ -1,0 +1,73 @@
+//! Hints: pairs of texts.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, ErrorClass, Result};
+
+/// Hints for a communicator (MPI_Info): texts under keys, in the order of the keys. The library uses none of them.
+///
+/// ```
+/// let mut info = mpj::Info::new();
+/// info.set("mpi_assert_no_any_tag", "true")?;
+/// assert_eq!((info.get("mpi_assert_no_any_tag"), info.len()), (Some("true"), 1));
+/// # Ok::<(), mpj::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Info {
+    entries: BTreeMap<String, String>,
+}
+
+/// The lengths of MPI_MAX_INFO_KEY and MPI_MAX_INFO_VAL, without the final zero of C.
+const MAX_KEY: usize = 255;
+const MAX_VALUE: usize = 1023;
+
+impl Info {
+    /// Returns an info without hints.
+    pub const fn new() -> Self {
+        Info { entries: BTreeMap::new() }
+    }
+
+    /// Sets a hint, and returns its old value.
+    ///
+    /// # Errors
+    /// [`ErrorClass::InfoKey`] if the key is empty or longer than 255 bytes, [`ErrorClass::InfoValue`] if the value is
+    /// longer than 1023 bytes.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<Option<String>> {
+        let bytes = key.len();
+        if bytes == 0 || bytes > MAX_KEY {
+            let why = format!("the key has {bytes} bytes, expected 1 to {MAX_KEY}");
+            return Err(Error::new(ErrorClass::InfoKey, "info", why));
+        }
+        let bytes = value.len();
+        if bytes > MAX_VALUE {
+            let why = format!("the value of {key} has {bytes} bytes, expected at most {MAX_VALUE}");
+            return Err(Error::new(ErrorClass::InfoValue, "info", why));
+        }
+        Ok(self.entries.insert(key.to_owned(), value.to_owned()))
+    }
+
+    /// Returns a hint.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.entries.get(key).map(String::as_str)
+    }
+
+    /// Removes a hint, and returns it.
+    pub fn remove(&mut self, key: &str) -> Option<String> {
+        self.entries.remove(key)
+    }
+
+    /// Returns the number of hints.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether the info has no hints.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the hints, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+}

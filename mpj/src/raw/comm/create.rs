@@ -1,0 +1,144 @@
+//! The creation of communicators by all ranks of a parent. Each has one rank whose context id all of its ranks use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mpj_collectives::{Operation, Rules};
+use mpj_devices::{Fault, Group, PeerId};
+
+use super::extras::Inherited;
+use super::{ALONE, Comm, Definition};
+use crate::collective::call_id::CallDigest;
+use crate::error::{Error, ErrorClass, Result};
+use crate::info::Info;
+use crate::raw::group::{check_subset, group_digest};
+
+impl Comm {
+    /// Returns the process of this rank.
+    pub(crate) fn me(&self) -> PeerId {
+        PeerId(self.engine().site().rank)
+    }
+
+    /// Returns a context id that no other rank creates, and that this rank repeats only after 2^30 ids.
+    pub(super) fn new_context_id(&self) -> u64 {
+        let count = self.inner.common.id_count.fetch_add(1, Ordering::Relaxed) + 1;
+        (u64::from(self.me().0) + 1) << 30 | count & ((1 << 30) - 1)
+    }
+
+    /// Checks that this rank can create another communicator, before it sends its part of the call.
+    pub(super) fn check_channel_limit(&self, call: &'static str) -> Result<()> {
+        if self.engine().free_channel_count() < 2 {
+            return Err(Error::from_fault(call, Fault::TooManyChannels));
+        }
+        Ok(())
+    }
+
+    /// Creates the communicator of this rank alone (MPI_COMM_SELF), of which a rank has one. Sends no message.
+    pub(crate) fn alone(&self) -> Result<Self> {
+        let group = Group::Range { first: self.me().0, len: 1 };
+        let rules = Arc::clone(self.collectives().rules());
+        self.child(Definition { id: ALONE, name: "self".to_owned(), group, rank: 0, rules })
+    }
+
+    /// Returns the definition of a communicator of the same ranks; its id is set later.
+    pub(super) fn duplicate(&self, call: &'static str, rules: Arc<Rules>) -> Definition {
+        let name = self.inner.names.numbered_child(call);
+        Definition { id: 0, name, group: self.group().clone(), rank: self.rank(), rules }
+    }
+
+    /// Creates a communicator of the same ranks, whose messages are separate from those of this one (MPI_Comm_dup).
+    /// Collective.
+    ///
+    /// The duplicate has the same topology and error handler, and the attributes that their keys copy. Copy hooks run
+    /// on this rank after the duplicate was created.
+    ///
+    /// # Errors
+    /// As [`barrier`](crate::raw::barrier); a rank has too many communicators. If a copy hook fails, this rank gets the
+    /// error, collectives of the duplicate fail on the other ranks with that error, and this communicator stays usable.
+    pub fn dup(&self) -> Result<Self> {
+        self.dup_as(Arc::clone(self.collectives().rules()), None)
+    }
+
+    /// As [`dup`](Self::dup), with other rules for the algorithms of the new communicator's collectives. All ranks must
+    /// pass the same rules.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn dup_with_rules(&self, rules: Arc<Rules>) -> Result<Self> {
+        self.dup_as(rules, None)
+    }
+
+    /// As [`dup`](Self::dup), with the hints of the new communicator (MPI_Comm_dup_with_info).
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn dup_with_info(&self, info: &Info) -> Result<Self> {
+        self.dup_as(Arc::clone(self.collectives().rules()), Some(info.clone()))
+    }
+
+    fn dup_as(&self, rules: Arc<Rules>, info: Option<Info>) -> Result<Self> {
+        let inherited = Inherited::of(self, info);
+        let comm = self.collective("dup", |blocking| {
+            let definition = self.duplicate("dup", rules);
+            self.check_channel_limit("dup")?;
+            let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
+            blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
+            self.child(Definition { id: id[0], ..definition })
+        })?;
+        inherited.pass_to("dup", self, comm)
+    }
+
+    /// Creates a communicator for each group that ranks pass (MPI_Comm_create). Returns `None` if this rank is not in
+    /// its group. Collective over this communicator.
+    ///
+    /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
+    /// an empty one.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if
+    /// a group has a process that is not in this communicator.
+    pub fn create(&self, group: &Group) -> Result<Option<Self>> {
+        const CALL: &str = "create";
+        self.collective(CALL, |blocking| {
+            let name = self.inner.names.numbered_child(CALL);
+            check_subset(CALL, group, self.group())?;
+            self.check_channel_limit(CALL)?;
+            let rank = group.rank(self.me());
+            let size = u64::from(group.size());
+            let mine = [group_digest(group), size << 1 | u64::from(rank.is_some()), self.new_context_id()];
+            let all = blocking.allgather_words(CallDigest::new(Operation::Create, 0), &mine)?;
+            check_agreement(CALL, &all)?;
+            let Some(rank) = rank else { return Ok(None) };
+            let leader = group.peer(0).and_then(|peer| self.group().rank(peer));
+            let id = leader.map_or(0, |leader| all[3 * leader as usize + 2]);
+            let rules = Arc::clone(self.collectives().rules());
+            self.child(Definition { id, name, group: group.clone(), rank, rules }).map(Some)
+        })
+    }
+}
+
+/// Checks, with the same result on all ranks, that all members of each group have passed it. `all` has for each rank the
+/// digest of its group, the size of that group and whether the rank is a member, and a context id.
+fn check_agreement(call: &'static str, all: &[u64]) -> Result<()> {
+    /// A group, the first rank that passed it, and the number of its members that did.
+    struct Passed {
+        size: u64,
+        first: u64,
+        members: u64,
+    }
+    let mut groups = BTreeMap::new();
+    for (words, rank) in all.chunks_exact(3).zip(0u64..) {
+        let (size, is_member) = (words[1] >> 1, words[1] & 1);
+        let passed = groups.entry((words[0], size)).or_insert(Passed { size, first: rank, members: 0 });
+        passed.members += is_member;
+    }
+    let mut incomplete: Vec<&Passed> = groups.values().filter(|it| it.members != it.size).collect();
+    incomplete.sort_by_key(|it| it.first);
+    let Some(Passed { size, first, members }) = incomplete.first() else { return Ok(()) };
+    let why = format!(
+        "rank {first} passed a group of {size} ranks, of which only {members} passed the same group: all members must \
+         pass it, in the same order"
+    );
+    Err(Error::new(ErrorClass::Group, call, why))
+}

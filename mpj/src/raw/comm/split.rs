@@ -1,0 +1,151 @@
+//! Splits: new communicators of the ranks with the same color.
+
+use std::sync::Arc;
+
+use mpj_collectives::Operation;
+use mpj_devices::cores::HostPart;
+use mpj_devices::{HostId, PeerId};
+
+use super::{Comm, Definition, UNDEFINED};
+use crate::collective::call_id::CallDigest;
+use crate::error::{Error, ErrorClass, Result};
+
+/// The ranks that share a communicator after [`split_type`](Comm::split_type): those on the same part of a host.
+///
+/// Except for [`Host`](Self::Host), a rank belongs to a part if all logical processors on which the calling thread may
+/// run are in it, as `mpjrun --bind` arranges.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum SplitType {
+    /// One host, whose ranks can share memory (MPI_COMM_TYPE_SHARED).
+    Host,
+    /// A NUMA node of a host: the processors that are nearest to one part of its memory.
+    NumaNode,
+    /// A processor package of a host.
+    Socket,
+    /// The processors of a host that share a last-level (L3) cache.
+    Cache,
+    /// One core of a host.
+    Core,
+}
+
+/// The word of a rank without a color.
+const NO_COLOR: u64 = u64::MAX;
+
+/// The bits of a hardware color: the type, the host, and the number of the part on the host.
+const TYPE_SHIFT: u32 = 56;
+const HOST_SHIFT: u32 = 24;
+
+impl SplitType {
+    const ALL: [(SplitType, &str, Option<HostPart>); 5] = [
+        (SplitType::Host, "host", None),
+        (SplitType::NumaNode, "NUMA node", Some(HostPart::NumaNode)),
+        (SplitType::Socket, "socket", Some(HostPart::Socket)),
+        (SplitType::Cache, "cache", Some(HostPart::Cache)),
+        (SplitType::Core, "core", Some(HostPart::Core)),
+    ];
+
+    /// Returns the color of this thread; `None` if it is not bound to one part.
+    fn color(self, HostId(host): HostId) -> Option<u64> {
+        let (index, (_, _, part)) = (0u64..).zip(SplitType::ALL).find(|(_, (it, ..))| *it == self)?;
+        let number = part.map_or(Some(0), HostPart::of_this_thread)?;
+        let number = u64::try_from(number).ok().filter(|number| *number < 1 << HOST_SHIFT)?;
+        Some(index << TYPE_SHIFT | u64::from(host) << HOST_SHIFT | number)
+    }
+
+    fn name(index: u64) -> &'static str {
+        usize::try_from(index).ok().and_then(|index| SplitType::ALL.get(index)).map_or("unknown", |it| it.1)
+    }
+}
+
+fn describe_hardware(color: u64) -> String {
+    let (index, number) = (color >> TYPE_SHIFT, color & ((1 << HOST_SHIFT) - 1));
+    let host = format!("host {}", color >> HOST_SHIFT & u64::from(u32::MAX));
+    if index == 0 { host } else { format!("{host} {} {number}", SplitType::name(index)) }
+}
+
+impl Comm {
+    /// Creates one communicator for each color, with its ranks in order of key and then of old rank; returns `None` on
+    /// ranks whose color is [`UNDEFINED`] (MPI_Comm_split). Collective.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); the color is negative, but not [`UNDEFINED`].
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
+        let color = if color == UNDEFINED { None } else { Some(i64::from(color)) };
+        self.split_opt(color, key)
+    }
+
+    /// As [`split`](Self::split). `None` stands for [`UNDEFINED`], and a color out of range is an error.
+    pub(crate) fn split_opt(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
+        let word = || match color.map(i32::try_from) {
+            None => Ok(NO_COLOR),
+            Some(Ok(color)) if color >= 0 => Ok(color as u64),
+            Some(_) => {
+                let why = format!("color {} is outside 0..=2147483647", color.unwrap_or_default());
+                Err(Error::new(ErrorClass::Arg, "split", why))
+            }
+        };
+        let describe = |color| format!("color {color}");
+        self.split_by(Operation::Split, word, key, |_| Ok(()), describe)
+    }
+
+    /// Creates one communicator for each part of the hardware that has ranks, with its ranks in order of key and then of
+    /// old rank (MPI_Comm_split_type). Returns `None` if `split_type` is, or if this thread may run on several parts.
+    /// Collective; all ranks pass the same type or `None`.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`ErrorClass::Arg`] if ranks have passed different types.
+    pub fn split_type(&self, split_type: Option<SplitType>, key: i32) -> Result<Option<Self>> {
+        let host = || self.inner.common.hosts.host_of(self.me().0);
+        let color = || split_type.and_then(|it| it.color(host()?)).unwrap_or(NO_COLOR);
+        let check = |all: &[u64]| {
+            let types = || all.iter().filter(|color| **color != NO_COLOR).map(|color| color >> TYPE_SHIFT);
+            match types().min().zip(types().max()) {
+                Some((one, two)) if one != two => {
+                    let (one, two) = (SplitType::name(one), SplitType::name(two));
+                    let why = format!("some ranks split by {one}, others by {two}");
+                    Err(Error::new(ErrorClass::Arg, "split_type", why))
+                }
+                _ => Ok(()),
+            }
+        };
+        self.split_by(Operation::SplitType, || Ok(color()), key, check, describe_hardware)
+    }
+
+    /// Splits by the words of the ranks. `check` gets the words of all ranks, `describe` gets that of this one.
+    fn split_by(
+        &self,
+        operation: Operation,
+        word: impl FnOnce() -> Result<u64>,
+        key: i32,
+        check: impl FnOnce(&[u64]) -> Result<()>,
+        describe: impl FnOnce(u64) -> String,
+    ) -> Result<Option<Self>> {
+        let call = operation.name();
+        self.collective(call, |blocking| {
+            let name = self.inner.names.numbered_child(call);
+            let word = word()?;
+            self.check_channel_limit(call)?;
+            let mine = [word, u64::from(key.cast_unsigned()), self.new_context_id()];
+            let all = blocking.allgather_words(CallDigest::new(operation, 0), &mine)?;
+            check(&all.iter().copied().step_by(3).collect::<Vec<_>>())?;
+            if word == NO_COLOR {
+                return Ok(None);
+            }
+            let mut members: Vec<(i32, u32, u64)> = all
+                .chunks_exact(3)
+                .zip(0..)
+                .filter(|(words, _)| words[0] == word)
+                .map(|(words, rank)| ((words[1] as u32).cast_signed(), rank, words[2]))
+                .collect();
+            members.sort_unstable();
+            let id = members.first().map_or(0, |leader| leader.2);
+            let position = members.iter().position(|member| member.1 == self.rank()).unwrap_or(0);
+            let peers = members.iter().filter_map(|member| self.group().peer(member.1));
+            let group = peers.map(|PeerId(peer)| peer).collect();
+            let (name, rules) =
+                (format!("{name} {}", describe(word)), Arc::clone(self.collectives().rules()));
+            self.child(Definition { id, name, group, rank: position as u32, rules }).map(Some)
+        })
+    }
+}
