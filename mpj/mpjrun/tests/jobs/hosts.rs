@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use mpj::{Error, World};
+use mpj::{Error, Intracomm, Session, SplitType, World};
 use mpj_devices::Segment;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::CASES;
@@ -22,6 +22,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("message_programs_run_on_hosts", message_programs_run_on_hosts),
     ("killed_rank_fails_calls_on_other_hosts", killed_rank_fails_calls_on_other_hosts),
     ("ranks_share_memory_only_within_a_host", ranks_share_memory_only_within_a_host),
+    (
+        "communicators_are_created_by_host_and_across_hosts",
+        communicators_are_created_by_host_and_across_hosts,
+    ),
     ("errors_name_the_host", errors_name_the_host),
 ];
 
@@ -172,6 +176,41 @@ fn ranks_share_memory_only_within_a_host() {
             for (other, its_host) in of_rank.chars().enumerate() {
                 assert_eq!(of(rank) == of(other), host == its_host, "ranks {rank} and {other} of {hosts}");
             }
+        }
+    }
+}
+
+/// Creates communicators by host, of a process set, and of a group; prints the world ranks of the first.
+pub(crate) fn creations(world: &World) -> Result<(), Error> {
+    let members = |comm: &Intracomm| {
+        let mut all = vec![0usize; comm.size()];
+        comm.allgather(&[world.rank()], &mut all).map(|()| all)
+    };
+    let local = members(&world.split_type(SplitType::Host, 0)?.expect("each rank has a host"))?;
+    let session = Session::new(world);
+    let set = session.comm_from_group(&session.group_from_pset("mpj://host")?, "jobs")?;
+    assert_eq!(members(&set)?, local);
+    let ends = world.group().include(&[world.size() - 1, 0])?;
+    if ends.rank().is_some() {
+        assert_eq!(members(&world.create_group(&ends, 1)?)?, [world.size() - 1, 0]);
+    }
+    say(&format!("rank {}: {local:?}", world.rank()));
+    world.barrier()
+}
+
+fn communicators_are_created_by_host_and_across_hosts() {
+    for (hosts, of_rank) in PLACED {
+        let ended = run(&on(hosts, of_rank.len()), "creations");
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+        for (rank, host) in of_rank.chars().enumerate() {
+            let local: Vec<usize> = of_rank
+                .chars()
+                .enumerate()
+                .filter(|(_, other)| *other == host)
+                .map(|(rank, _)| rank)
+                .collect();
+            let line = format!("rank {rank}: {local:?}");
+            assert!(ended.out.contains(&line), "{line} on {hosts}: {ended:#?}");
         }
     }
 }

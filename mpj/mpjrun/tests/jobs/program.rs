@@ -166,6 +166,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "credit" => credit(world)?,
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
+        "creations" => hosts::creations(world)?,
         "exchange" => exchange(world)?,
         "exchange-killed" => trace::killed(world)?,
         "recv-block" => recv_block::run_ring(world)?,
