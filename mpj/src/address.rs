@@ -37,6 +37,8 @@ pub enum Tag {
 pub const ANY_SOURCE: Source = Source::Any;
 /// Any tag (MPI_ANY_TAG).
 pub const ANY_TAG: Tag = Tag::Any;
+/// The largest tag (MPI_TAG_UB).
+pub const TAG_UB: i32 = i32::MAX;
 /// No rank, as source and as destination (MPI_PROC_NULL).
 ///
 /// `None` is `PROC_NULL`, so an `Option` of a rank can stand for a neighbour that might be missing:

@@ -122,7 +122,9 @@ pub mod datatypes {
     pub use mpj_datatypes_derive::MpjDatatype as Datatype;
 }
 
-pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
+pub use address::{
+    ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, TAG_UB, Tag,
+};
 pub use comm::{DupRequest, Intracomm, Key, Message, ReceivedBuffer};
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};

@@ -1,7 +1,7 @@
 //! Sessions: communicators of named process sets.
 
 use crate::comm::Intracomm;
-use crate::error::{Error, ErrorClass, Result};
+use crate::error::Result;
 use crate::group::Group;
 use crate::raw;
 use crate::world::World;
@@ -55,28 +55,5 @@ impl Session {
     /// As [`create_group`](Intracomm::create_group).
     pub fn comm_from_group(&self, group: &Group, tag: &str) -> Result<Intracomm> {
         self.world.create_from_group(group.as_raw(), tag).map(Intracomm::new)
-    }
-}
-
-impl raw::Comm {
-    /// The names of the process sets of a [`Session`].
-    pub const PSETS: [&'static str; 3] = ["mpi://WORLD", "mpi://SELF", "mpj://host"];
-
-    /// Returns the processes of a process set, in order of world rank (MPI_Group_from_session_pset). It does not depend
-    /// on the communicator.
-    ///
-    /// # Errors
-    /// [`ErrorClass::Arg`] if no set has this name.
-    pub fn group_from_pset(&self, name: &str) -> Result<raw::Group> {
-        let (site, me) = (self.engine().site(), self.me());
-        match raw::Comm::PSETS.iter().position(|pset| *pset == name) {
-            Some(0) => Ok(raw::Group::Range { first: 0, len: site.size }),
-            Some(1) => Ok(raw::Group::Range { first: me.0, len: 1 }),
-            Some(_) => Ok(self.my_host()),
-            None => {
-                let why = format!("unknown process set {name:?}; known: {}", raw::Comm::PSETS.join(", "));
-                Err(Error::new(ErrorClass::Arg, "group_from_pset", why))
-            }
-        }
     }
 }

@@ -46,7 +46,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`](crate::ErrorClass::Group), on all ranks, if a member of a group has
-    /// passed another one, or if a group has a process that is not in this communicator.
+    /// passed another one, or if a group has a process that is not in this communicator. In the first case this
+    /// communicator stays usable.
     pub fn create(&self, group: &Group) -> Result<Option<Intracomm>> {
         Ok(self.as_raw().create(group.as_raw())?.map(Intracomm::new))
     }
@@ -87,7 +88,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if ranks have passed different types.
+    /// As [`dup`](Self::dup); [`ErrorClass::Arg`](crate::ErrorClass::Arg), on all ranks, if ranks have passed different
+    /// types. This communicator then stays usable.
     pub fn split_type(
         &self,
         split_type: impl Into<Option<SplitType>>,

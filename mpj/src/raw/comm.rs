@@ -7,6 +7,7 @@ mod create_group;
 mod extras;
 mod idup;
 mod names;
+mod process_sets;
 mod split;
 
 use std::collections::BTreeSet;
@@ -197,13 +198,6 @@ impl Comm {
     /// Returns the host of a rank of the communicator; `None` if there is no such rank.
     pub fn host_of(&self, rank: u32) -> Option<HostId> {
         self.inner.common.hosts.host_of(self.inner.group.peer(rank)?.0)
-    }
-
-    /// Returns the job's processes on this host, in order of world rank.
-    pub(crate) fn my_host(&self) -> Group {
-        let hosts = &self.inner.common.hosts;
-        let host = hosts.host_of(self.me().0);
-        host.into_iter().flat_map(|host| hosts.ranks_of(host).iter().collect::<Vec<_>>()).collect()
     }
 
     /// Returns the number of hosts on which the communicator has ranks.

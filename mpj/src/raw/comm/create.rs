@@ -97,10 +97,10 @@ impl Comm {
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if
-    /// a group has a process that is not in this communicator.
+    /// a group has a process that is not in this communicator. In the first case this communicator stays usable.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         const CALL: &str = "create";
-        self.collective(CALL, |blocking| {
+        let created = self.collective(CALL, |blocking| {
             let name = self.inner.names.numbered_child(CALL);
             check_subset(CALL, group, self.group())?;
             self.check_channel_limit(CALL)?;
@@ -108,13 +108,17 @@ impl Comm {
             let size = u64::from(group.size());
             let mine = [group_digest(group), size << 1 | u64::from(rank.is_some()), self.new_context_id()];
             let all = blocking.allgather_words(CallDigest::new(Operation::Create, 0), &mine)?;
-            check_agreement(CALL, &all)?;
-            let Some(rank) = rank else { return Ok(None) };
+            // All ranks find the same result, so the call itself has not failed.
+            if let Err(error) = check_agreement(CALL, &all) {
+                return Ok(Err(error));
+            }
+            let Some(rank) = rank else { return Ok(Ok(None)) };
             let leader = group.peer(0).and_then(|peer| self.group().rank(peer));
             let id = leader.map_or(0, |leader| all[3 * leader as usize + 2]);
             let rules = Arc::clone(self.collectives().rules());
-            self.child(Definition { id, name, group: group.clone(), rank, rules }).map(Some)
-        })
+            self.child(Definition { id, name, group: group.clone(), rank, rules }).map(|comm| Ok(Some(comm)))
+        });
+        created.flatten()
     }
 }
 

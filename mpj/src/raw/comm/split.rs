@@ -94,7 +94,8 @@ impl Comm {
     /// Collective; all ranks pass the same type or `None`.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`ErrorClass::Arg`] if ranks have passed different types.
+    /// As [`dup`](Self::dup); [`ErrorClass::Arg`], on all ranks, if ranks have passed different types. This communicator
+    /// then stays usable.
     pub fn split_type(&self, split_type: Option<SplitType>, key: i32) -> Result<Option<Self>> {
         let host = || self.inner.common.hosts.host_of(self.me().0);
         let color = || split_type.and_then(|it| it.color(host()?)).unwrap_or(NO_COLOR);
@@ -122,15 +123,18 @@ impl Comm {
         describe: impl FnOnce(u64) -> String,
     ) -> Result<Option<Self>> {
         let call = operation.name();
-        self.collective(call, |blocking| {
+        let created = self.collective(call, |blocking| {
             let name = self.inner.names.numbered_child(call);
             let word = word()?;
             self.check_channel_limit(call)?;
             let mine = [word, u64::from(key.cast_unsigned()), self.new_context_id()];
             let all = blocking.allgather_words(CallDigest::new(operation, 0), &mine)?;
-            check(&all.iter().copied().step_by(3).collect::<Vec<_>>())?;
+            // All ranks find the same result, so the call itself has not failed.
+            if let Err(error) = check(&all.iter().copied().step_by(3).collect::<Vec<_>>()) {
+                return Ok(Err(error));
+            }
             if word == NO_COLOR {
-                return Ok(None);
+                return Ok(Ok(None));
             }
             let mut members: Vec<(i32, u32, u64)> = all
                 .chunks_exact(3)
@@ -145,7 +149,9 @@ impl Comm {
             let group = peers.map(|PeerId(peer)| peer).collect();
             let (name, rules) =
                 (format!("{name} {}", describe(word)), Arc::clone(self.collectives().rules()));
-            self.child(Definition { id, name, group, rank: position as u32, rules }).map(Some)
-        })
+            let definition = Definition { id, name, group, rank: position as u32, rules };
+            self.child(definition).map(|comm| Ok(Some(comm)))
+        });
+        created.flatten()
     }
 }
