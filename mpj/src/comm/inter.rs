@@ -18,8 +18,10 @@ use crate::group::Group;
 /// assert_eq!((inter.size(), inter.remote_size()), if is_server { (2, 3) } else { (3, 2) });
 /// if is_server {
 ///     let mut request = [0.0];
-///     let client = (inter.rank() == 0).then(|| inter.recv(&mut request, mpj::ANY_SOURCE, 0)).transpose()?;
-///     inter.send(&[request[0] * 2.0], client, 0)?;
+///     if inter.rank() == 0 {
+///         let client = inter.recv(&mut request, mpj::ANY_SOURCE, 0)?.source_rank();
+///         inter.send(&[request[0] * 2.0], client, 0)?;
+///     }
 /// } else if inter.rank() == 1 {
 ///     let mut answer = [0.0];
 ///     inter.sendrecv(&[4.5], 0, 0, &mut answer, 0, 0)?;

@@ -117,7 +117,7 @@ impl Intracomm {
     /// // 0 ── 1 ── 2
     /// let path = world.graph(&[1, 3, 4], &[1, 0, 2, 1], Reorder::No)?.expect("3 nodes");
     /// assert_eq!(path.neighbors(1)?, [0, 2]);
-    /// let mut from_neighbors = vec![0; path.neighbors(path.rank())?.len()];
+    /// let mut from_neighbors = vec![0usize; path.neighbors(path.rank())?.len()];
     /// path.neighbor_allgather(&[10 * path.rank()], &mut from_neighbors)?;
     /// assert_eq!(from_neighbors, [&[10][..], &[0, 20], &[10]][path.rank()]);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();

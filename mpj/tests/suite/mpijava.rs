@@ -274,7 +274,7 @@ fn collectives(world: &World) -> mpj::Result<()> {
     world.gatherv(&mine, &mut six, &counts, &places, 3)?;
     assert!(me != 3 || six == all);
     let mut one = [0i64];
-    world.scatter(&[5, 6, 7, 8], &mut one, 0)?;
+    world.scatter(&[5i64, 6, 7, 8], &mut one, 0)?;
     assert_eq!(one, [5 + me]);
     let mut part = mine.clone();
     world.scatterv(&all.map(|item| item + 10), &counts, &places, &mut part, 2)?;
@@ -283,7 +283,7 @@ fn collectives(world: &World) -> mpj::Result<()> {
     assert_eq!(four, [0, 1, 2, 3]);
     world.allgatherv(&mine, &mut six, &counts, &places)?;
     assert_eq!(six, all);
-    world.alltoall(&[0, 1, 2, 3].map(|to| 10 * me + to), &mut four)?;
+    world.alltoall(&[0i64, 1, 2, 3].map(|to| 10 * me + to), &mut four)?;
     assert_eq!(four, [0, 1, 2, 3].map(|from| 10 * from + me));
     let (ones, at) = ([1; 4], [0, 1, 2, 3]);
     world.alltoallv(&[0, 1, 2, 3].map(|to| 100 * me + to), (&ones, &at), &mut four, (&ones, &at))?;
@@ -292,7 +292,7 @@ fn collectives(world: &World) -> mpj::Result<()> {
     assert!(me != 1 || one == [3]);
     world.allreduce(&[me], &mut one, Op::Sum)?;
     assert_eq!(one, [6]);
-    world.reduce_scatter(&[1, 2, 3, 4], &mut one, &ones, Op::Prod)?;
+    world.reduce_scatter(&[1i64, 2, 3, 4], &mut one, &ones, Op::Prod)?;
     assert_eq!(one, [(me + 1).pow(4)]);
     let op = Op::user(false, |left: &i64, right: &i64| 10 * left + right);
     world.scan(&[me + 1], &mut one, op)?;
