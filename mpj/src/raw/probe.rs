@@ -62,7 +62,7 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessa
 /// Receives a message that was extracted by [`mprobe`] or [`improbe`].
 ///
 /// # Errors
-/// As [`recv`].
+/// As [`recv`](super::recv).
 ///
 /// # Safety
 /// The contract of a receive buffer.

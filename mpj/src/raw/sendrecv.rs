@@ -18,7 +18,7 @@ use crate::status::Status;
 /// Sends one buffer and receives into another at the same time.
 ///
 /// # Errors
-/// As [`send`] and [`recv`]. After an error, no operation is pending.
+/// As [`send`](super::send) and [`recv`](super::recv). After an error, no operation is pending.
 ///
 /// # Safety
 /// The contracts of a send buffer and of a receive buffer, which do not overlap.

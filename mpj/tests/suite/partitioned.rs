@@ -182,6 +182,7 @@ fn forgotten_handles_are_harmless() {
         std::mem::forget(recv.start()?);
         let unfinished = recv.start().expect_err("the round is active");
         assert_eq!(unfinished.class(), ErrorClass::Request);
+        world.barrier()?;
         let filling = send.start()?;
         std::mem::forget(filling.part(0)?);
         std::mem::forget(filling);
