@@ -112,10 +112,10 @@ impl NioCard {
         NioCard { at, max_body, is_big_endian: byte_order::IS_BIG_ENDIAN }
     }
 
-    pub(super) fn to_address(self) -> Address {
+    pub(super) fn to_address(&self) -> Address {
         let NioCard { at, max_body, is_big_endian } = self;
         let at = at.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
-        Address(format!("{at} {max_body} {}", byte_order::name(is_big_endian)).into_bytes())
+        Address(format!("{at} {max_body} {}", byte_order::name(*is_big_endian)).into_bytes())
     }
 
     /// Parses a peer's card. A `max_body` below the minimum of `NIO_MAX_SEND_SIZE` is invalid.

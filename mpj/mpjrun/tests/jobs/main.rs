@@ -15,6 +15,7 @@ mod devices;
 mod exits;
 mod failures;
 mod hosts;
+mod hydra;
 mod io;
 mod job;
 mod late_join;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         devices::TESTS,
         exits::TESTS,
         hosts::TESTS,
+        hydra::TESTS,
         io::TESTS,
         late_join::TESTS,
         recv_block::TESTS,
