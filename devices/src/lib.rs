@@ -135,6 +135,13 @@ pub use liveness::{Broadcaster, Exit, ExitEvent, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Pattern, UnexpectedCounts};
 pub use message::{BlockSlot, Envelope, KeepAlive, MessageTag, Source, Target};
 pub use niodev::NioDriver;
+#[doc(hidden)]
+pub use niodev::handshake;
+/// Listeners on the network, for the agents of `mpj`.
+#[doc(hidden)]
+pub mod network {
+    pub use crate::niodev::{Listener, connect_order, listen};
+}
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub use niodev::fuzzing;

@@ -15,6 +15,9 @@ pub struct Site {
     pub size: u32,
     /// The number of ranks on this host, including this one; they share its cores.
     pub ranks_on_host: u32,
+    /// Whether the ranks run on several machines, so that devices must use the network between them. Simulated hosts are
+    /// on one machine.
+    pub spans_machines: bool,
     /// The lane of the rank for which a device is opened.
     pub lane: Lane,
     /// The doorbell of this rank.
@@ -41,7 +44,15 @@ impl Site {
     /// Creates the site of rank `rank` of `size`, all of which share a host. Devices that are opened directly with it
     /// are fastest for the thread that calls this; an engine is fastest for the thread that opens it.
     pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
-        Site { rank, size, ranks_on_host: size, lane: Lane::ONLY, bell, bias: Bias::new() }
+        Site {
+            rank,
+            size,
+            ranks_on_host: size,
+            spans_machines: false,
+            lane: Lane::ONLY,
+            bell,
+            bias: Bias::new(),
+        }
     }
 }
 

@@ -52,6 +52,7 @@ impl Drop for FinalizeGuard {
             let stats = self.world.finalize().map(|stats| BTreeMap::from([(0, stats)]));
             stats.iter().for_each(|stats| print_error(&stats_table(1, stats)));
         }
+        self.world.boot.leave();
     }
 }
 

@@ -8,7 +8,9 @@ pub use crate::ibvdev::{
     IBV_DEVICE, IBV_EAGER_LIMIT, IBV_GID_INDEX, IBV_MTU, IBV_PKEY_INDEX, IBV_PORT, IBV_RDMA_READ_MIN,
     IBV_REGISTER_MIN, IBV_SEND_WINDOW, IBV_SL,
 };
-pub use crate::niodev::{NIO_EAGER_LIMIT, NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
+pub use crate::niodev::{
+    NIO_EAGER_LIMIT, NIO_INTERFACES, NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE, NIO_PORTS, NIO_SECURITY,
+};
 pub use crate::shmdev::{SHM_EAGER_LIMIT, SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB};
 pub use crate::smdev::{SM_EAGER_LIMIT, SM_FRAGMENTS};
 pub use crate::trace::{TRACE, TRACE_MAX_EVENTS};
@@ -37,7 +39,14 @@ pub const GROUPS: &[ParameterGroup] = &[
     },
     ParameterGroup {
         name: "niodev",
-        parameters: &[&NIO_EAGER_LIMIT, &NIO_MAX_SEND_SIZE, &NIO_LISTEN_ADDRESS],
+        parameters: &[
+            &NIO_EAGER_LIMIT,
+            &NIO_MAX_SEND_SIZE,
+            &NIO_LISTEN_ADDRESS,
+            &NIO_INTERFACES,
+            &NIO_PORTS,
+            &NIO_SECURITY,
+        ],
     },
     ParameterGroup {
         name: "ibvdev",

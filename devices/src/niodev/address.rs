@@ -1,19 +1,75 @@
-//! The address at which a rank listens, the card that contains it, and explanations of socket errors for users.
+//! The listeners of a rank, the card that contains their addresses, and explanations of socket errors for users.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::{NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
+use super::network::{self, AddressChoice, MAX_ADDRESSES, PortRange};
+use super::{NIO_INTERFACES, NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE, NIO_PORTS, NIO_SECURITY};
 use crate::byte_order;
-use crate::config::PREFIX;
+use crate::config::{Config, PREFIX};
 use crate::device::Address;
-use crate::sys::{Errno, OwnedFd, socket};
+use crate::sys::{self, Errno, OwnedFd, socket};
 
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
-    socket::listen(ip, BACKLOG)
+/// A socket that listens, and its address.
+pub type Listener = (OwnedFd, SocketAddr);
+
+/// Opens the listeners of a rank: one for each address that the parameters select, or that the job needs.
+///
+/// # Errors
+/// The parameters select no usable address, or no port is free. The text says what to do.
+pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, String> {
+    let named = config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS));
+    let interfaces = config.is_set(&NIO_INTERFACES).then(|| config.text(&NIO_INTERFACES));
+    let allow_public = config.choice(&NIO_SECURITY);
+    let addresses = match named {
+        None if interfaces.is_some() || spans_machines => {
+            let own = sys::interfaces().map_err(|e| explain("cannot list the network interfaces", e))?;
+            network::listen_addresses(&own, AddressChoice { interfaces, allow_public })?
+        }
+        named => {
+            let ip = listen_ip(named)?;
+            if network::is_public(ip) && !allow_public {
+                return Err(network::refuse_public(ip, NIO_LISTEN_ADDRESS.name));
+            }
+            vec![ip]
+        }
+    };
+    let range = config.is_set(&NIO_PORTS).then(|| PortRange::parse(config.text(&NIO_PORTS))).flatten();
+    let mut listeners = Vec::new();
+    let mut failure = String::new();
+    for ip in addresses {
+        match listen_at(ip, range) {
+            Ok(listener) => listeners.push(listener),
+            // Another address might do: an IPv6 address, for example, is not usable while the kernel checks it.
+            Err(why) => failure = why,
+        }
+    }
+    if listeners.is_empty() { Err(failure) } else { Ok(listeners) }
+}
+
+fn listen_at(ip: IpAddr, range: Option<PortRange>) -> Result<Listener, String> {
+    let Some(range) = range else {
+        return socket::listen(SocketAddr::new(ip, 0), BACKLOG).map_err(|e| explain("cannot listen", e));
+    };
+    for port in range.ports(std::process::id()) {
+        match socket::listen(SocketAddr::new(ip, port), BACKLOG) {
+            // A port below 1024 can be forbidden, while another one of the range is not.
+            Err(Errno::ADDRINUSE | Errno::ACCESS) => {}
+            outcome => return outcome.map_err(|e| explain("cannot listen", e)),
+        }
+    }
+    Err(format!("all ports {range} of {ip} are in use: widen {PREFIX}{}", NIO_PORTS.name))
+}
+
+/// Sorts the addresses of a peer in the order in which to try them.
+pub fn connect_order(peer: &mut [SocketAddr]) {
+    if peer.len() > 1 {
+        // Without the list of interfaces, the order of the peer remains.
+        network::connect_order(peer, &sys::interfaces().unwrap_or_default());
+    }
 }
 
 /// Returns the IP address to listen at: the address `named` by the user, or the loopback address.
@@ -41,35 +97,38 @@ pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// The address and properties that a rank publishes for its peers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The addresses and properties that a rank publishes for its peers.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NioCard {
-    /// The address at which the rank listens.
-    pub(super) at: SocketAddr,
+    /// The addresses at which the rank listens: 1 to [`MAX_ADDRESSES`].
+    pub(super) at: Vec<SocketAddr>,
     /// The longest body of a frame that peers may send to the rank, in bytes.
     pub(super) max_body: usize,
     pub(super) is_big_endian: bool,
 }
 
 impl NioCard {
-    pub(super) fn new(at: SocketAddr, max_body: usize) -> Self {
+    pub(super) fn new(at: Vec<SocketAddr>, max_body: usize) -> Self {
         NioCard { at, max_body, is_big_endian: byte_order::IS_BIG_ENDIAN }
     }
 
-    pub(super) fn to_address(self) -> Address {
+    pub(super) fn to_address(&self) -> Address {
         let NioCard { at, max_body, is_big_endian } = self;
-        Address(format!("{at} {max_body} {}", byte_order::name(is_big_endian)).into_bytes())
+        let at = at.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
+        Address(format!("{at} {max_body} {}", byte_order::name(*is_big_endian)).into_bytes())
     }
 
     /// Parses a peer's card. A `max_body` below the minimum of `NIO_MAX_SEND_SIZE` is invalid.
     pub(super) fn of(address: &Address) -> Option<Self> {
         let mut fields = str::from_utf8(&address.0).ok()?.split(' ');
-        let at = fields.next()?.parse().ok()?;
+        let at = fields.next()?.split(',').map(|at| at.parse().ok());
+        let at = at.take(MAX_ADDRESSES + 1).collect::<Option<Vec<SocketAddr>>>()?;
         let max_body =
             fields.next()?.parse().ok().filter(|max_body| *max_body >= NIO_MAX_SEND_SIZE.range.0 as usize)?;
         let named = fields.next()?;
         let is_big_endian = [false, true].into_iter().find(|is_big| byte_order::name(*is_big) == named)?;
-        fields.next().is_none().then_some(NioCard { at, max_body, is_big_endian })
+        let is_valid = fields.next().is_none() && at.len() <= MAX_ADDRESSES;
+        is_valid.then_some(NioCard { at, max_body, is_big_endian })
     }
 }
 

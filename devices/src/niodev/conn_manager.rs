@@ -36,7 +36,7 @@ pub(super) enum NioConnEvent {
 #[derive(Debug)]
 pub(super) struct NioConnManager {
     shared: Arc<NioShared>,
-    listener: OwnedFd,
+    listeners: Vec<OwnedFd>,
     accepting: bool,
     /// The time at which this rank tries to accept again.
     resume_at: Option<Instant>,
@@ -50,11 +50,11 @@ pub(super) struct NioConnManager {
 }
 
 impl NioConnManager {
-    pub(super) fn new(shared: Arc<NioShared>, listener: OwnedFd) -> Result<Self, Errno> {
-        shared.poller.add(&listener, Token::Listener, Interest::Read)?;
+    pub(super) fn new(shared: Arc<NioShared>, listeners: Vec<OwnedFd>) -> Result<Self, Errno> {
+        watch(&shared, &listeners)?;
         Ok(NioConnManager {
             shared,
-            listener,
+            listeners,
             accepting: true,
             resume_at: None,
             reserve_fd: Some(socket::spare().ok_or(Errno::MFILE)?),
@@ -106,6 +106,9 @@ impl NioConnManager {
         {
             drop(obsolete);
         }
+        while let Some(late) = self.half_open.take_if(|half| half.is_late(now)) {
+            self.reject(late);
+        }
         self.retries.retain(|(_, connector)| !connector.connection.is_connected_or_closed());
         let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
         for (_, connector) in due {
@@ -125,20 +128,25 @@ impl NioConnManager {
 
     fn resume(&mut self, now: Instant) {
         let has_reserve = self.has_reserve() || self.make_room() && self.has_reserve();
-        let watched = || self.shared.poller.add(&self.listener, Token::Listener, Interest::Read).is_ok();
-        self.accepting = has_reserve && watched();
+        self.accepting = has_reserve && watch(&self.shared, &self.listeners).is_ok();
         self.resume_at = Some(now + ACCEPT_PAUSE);
     }
 
     fn accept(&mut self) {
+        for at in 0..self.listeners.len() {
+            self.accept_at(at);
+        }
+    }
+
+    fn accept_at(&mut self, at: usize) {
         for _ in 0..MAX_ACCEPTS_PER_POLL {
             if !self.accepting {
                 return;
             }
-            match socket::accept(&self.listener) {
+            match socket::accept(&self.listeners[at]) {
                 Ok(stream) => self.on_accept(stream),
                 Err(Errno::WOULDBLOCK) => return,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.on_fd_exhausted(),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.on_fd_exhausted(at),
                 // An error of the next connection in the queue: the other end might have closed it.
                 Err(_) => (),
             }
@@ -148,15 +156,15 @@ impl NioConnManager {
     /// Handles a lack of descriptors: rejects a stranger, or, without strangers, accepts one connection with the
     /// reserved descriptor and then pauses for [`ACCEPT_PAUSE`].
     #[cold]
-    fn on_fd_exhausted(&mut self) {
+    fn on_fd_exhausted(&mut self, at: usize) {
         if self.make_room() {
             return;
         }
         self.reserve_fd = None;
-        if let Ok(stream) = socket::accept(&self.listener) {
+        if let Ok(stream) = socket::accept(&self.listeners[at]) {
             self.on_accept(stream);
         }
-        self.shared.poller.remove(&self.listener);
+        self.listeners.iter().for_each(|listener| self.shared.poller.remove(listener));
         self.accepting = false;
         self.resume_at = Some(Instant::now() + ACCEPT_PAUSE);
     }
@@ -296,4 +304,12 @@ impl NioConnManager {
             }
         }
     }
+}
+
+/// Makes the poller report connections at all listeners. After an error, it reports none.
+fn watch(shared: &NioShared, listeners: &[OwnedFd]) -> Result<(), Errno> {
+    let add = |listener| shared.poller.add(listener, Token::Listener, Interest::Read);
+    listeners.iter().try_for_each(add).inspect_err(|_| {
+        listeners.iter().for_each(|listener| shared.poller.remove(listener));
+    })
 }

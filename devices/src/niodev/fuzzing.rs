@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::connection::TcpConnection;
-use super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
+use super::handshake::{Handshake, HandshakeAction, Identity, NIODEV, Verdict};
 use super::poller::Poller;
 use super::reader::{CloseReason, Reader};
 use super::recv_buffer::RecvBuffer;
@@ -87,5 +87,5 @@ impl fmt::Debug for FuzzHandshake {
 }
 
 fn identity(rank: u32, secret: [u8; 32]) -> Arc<Identity> {
-    Arc::new(Identity { key: Arc::new(JobKey { job: 77, secret }), rank, size: 4 })
+    Arc::new(Identity { key: Arc::new(JobKey { job: 77, secret }), rank, size: 4, purpose: NIODEV })
 }

@@ -1,5 +1,6 @@
 //! A connection that is not established yet: its socket and its handshake.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,12 +48,14 @@ impl HalfOpen {
         id: &Arc<Identity>,
         connector: Connector,
     ) -> Result<Self, (Connector, ConnectFailure)> {
-        let begun = socket::connect(&connector.at).map_err(ConnectFailure::to_connect).and_then(|stream| {
+        let at = *connector.at();
+        let explain = |error| ConnectFailure::to_connect(error, &at);
+        let begun = socket::connect(&at).map_err(explain).and_then(|stream| {
             socket::no_delay(&stream);
             let nonce = nonce()
                 .ok_or_else(|| ConnectFailure::NoResources("the host has no random numbers".into()))?;
             let (handshake, hello) = Handshake::connect(Arc::clone(id), connector.connection.peer.0, nonce);
-            let hello_sent = send_hello(&stream, &hello)?;
+            let hello_sent = send_hello(&stream, &hello, &at)?;
             Ok((stream, handshake, hello, hello_sent))
         });
         match begun {
@@ -75,6 +78,14 @@ impl HalfOpen {
         }
     }
 
+    /// Returns whether this rank should try another address of the peer now.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let Role::Connects(connector, hello_sent) = &self.role else { return false };
+        let limit = connector.attempt_limit(*hello_sent);
+        let age = self.seen.map(|(_, since)| now.saturating_duration_since(since));
+        limit.zip(age).is_some_and(|(limit, age)| age > limit)
+    }
+
     pub(super) fn target(&self) -> Option<u32> {
         self.connector().map(|connector| connector.connection.peer.0)
     }
@@ -90,8 +101,8 @@ impl HalfOpen {
 
     /// Performs one step of the handshake; `at` is the index in the connection's poller token.
     pub(super) fn advance(&mut self, poller: &Poller, at: usize) -> Result<HandshakeStatus, ConnectFailure> {
-        if let Role::Connects(_, hello_sent @ false) = &mut self.role {
-            *hello_sent = send_hello(&self.stream, &self.hello)?;
+        if let Role::Connects(connector, hello_sent @ false) = &mut self.role {
+            *hello_sent = send_hello(&self.stream, &self.hello, connector.at())?;
             if !*hello_sent {
                 return Ok(HandshakeStatus::Wait);
             }
@@ -119,8 +130,8 @@ impl HalfOpen {
 }
 
 /// Sends the hello if the socket is connected; returns whether it was sent.
-fn send_hello(stream: &OwnedFd, hello: &[u8]) -> Result<bool, ConnectFailure> {
-    if !socket::is_connected(stream).map_err(ConnectFailure::to_connect)? {
+fn send_hello(stream: &OwnedFd, hello: &[u8], at: &SocketAddr) -> Result<bool, ConnectFailure> {
+    if !socket::is_connected(stream).map_err(|error| ConnectFailure::to_connect(error, at))? {
         return Ok(false);
     }
     send_all(stream, hello).map(|()| true)

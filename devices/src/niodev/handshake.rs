@@ -1,6 +1,6 @@
 //! The handshake in which two ranks prove to each other that they have the job's key, as a state machine without I/O.
 //!
-//! README.md in this folder shows the messages. A proof is an HMAC-SHA256 under the job's secret over the role, the
+//! README.md in this folder shows the messages. The agents of `mpj` use it as well, with hosts in place of ranks. A proof is an HMAC-SHA256 under the job's secret over the role, the
 //! version, the job, both ranks and both nonces. So it is valid only for one connection and one of its ends.
 
 use std::sync::Arc;
@@ -23,18 +23,23 @@ const GO: u8 = b'G';
 const TAKEN: u8 = b'T';
 const FULL: u8 = b'F';
 
-pub(super) type Nonce = [u8; NONCE];
+pub type Nonce = [u8; NONCE];
 
 #[derive(Debug)]
-pub(super) struct Identity {
-    pub(super) key: Arc<JobKey>,
-    pub(super) rank: u32,
-    pub(super) size: u32,
+pub struct Identity {
+    pub key: Arc<JobKey>,
+    pub rank: u32,
+    pub size: u32,
+    /// The protocol that follows the handshake: proofs for other protocols are invalid.
+    pub purpose: &'static [u8],
 }
+
+/// The [purpose](Identity::purpose) of connections between ranks.
+pub(super) const NIODEV: &[u8] = b"mpj niodev";
 
 /// The reason why the other side was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub enum Refusal {
     /// The other side does not follow this protocol, or uses another version.
     Noise,
     /// The other side belongs to another job.
@@ -47,7 +52,7 @@ pub(super) enum Refusal {
 
 /// The accepting rank's decision about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub enum Verdict {
     Accept,
     /// The pair has another connection, will have one soon, or can no longer have one.
     Duplicate,
@@ -56,7 +61,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn to_byte(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         match self {
             Verdict::Accept => GO,
             Verdict::Duplicate => TAKEN,
@@ -67,7 +72,7 @@ impl Verdict {
 
 /// The action that received bytes require.
 #[derive(Debug)]
-pub(super) enum HandshakeAction {
+pub enum HandshakeAction {
     ReadMore,
     Send(Vec<u8>),
     /// The connecting side has proved its identity; this side must send a verdict.
@@ -85,7 +90,7 @@ enum Await {
 }
 
 #[derive(Debug)]
-pub(super) struct Handshake {
+pub struct Handshake {
     id: Arc<Identity>,
     awaits: Await,
     /// The connecting rank and the accepting one, and their nonces.
@@ -97,7 +102,7 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// Starts on the connecting side; returns the hello to send.
-    pub(super) fn connect(id: Arc<Identity>, to: u32, nonce: Nonce) -> (Self, Vec<u8>) {
+    pub fn connect(id: Arc<Identity>, to: u32, nonce: Nonce) -> (Self, Vec<u8>) {
         let mut hello = Vec::with_capacity(HELLO);
         hello.extend_from_slice(&HELLO_MARK);
         hello.extend_from_slice(&[0; 3]);
@@ -109,7 +114,7 @@ impl Handshake {
         (Handshake::new(id, Await::Challenge, pair, (nonce, [0; NONCE])), hello)
     }
 
-    pub(super) fn accept(id: Arc<Identity>, nonce: Nonce) -> Self {
+    pub fn accept(id: Arc<Identity>, nonce: Nonce) -> Self {
         let pair = (u32::MAX, id.rank);
         Handshake::new(id, Await::Hello, pair, ([0; NONCE], nonce))
     }
@@ -119,22 +124,22 @@ impl Handshake {
     }
 
     /// Returns the connecting rank.
-    pub(super) fn from(&self) -> u32 {
+    pub fn from(&self) -> u32 {
         self.pair.0
     }
 
     /// Returns the rank that the other side claims, once this side has received a valid hello.
-    pub(super) fn claimed_rank(&self) -> Option<u32> {
+    pub fn claimed_rank(&self) -> Option<u32> {
         (self.awaits == Await::Proof).then_some(self.pair.0)
     }
 
     /// Returns whether this side connects and has accepted the proof of the other side, so that it awaits the verdict.
-    pub(super) fn awaits_verdict(&self) -> bool {
+    pub fn awaits_verdict(&self) -> bool {
         self.awaits == Await::Verdict
     }
 
     /// Returns the buffer for the next bytes. Its length is the number of bytes that the current message still lacks.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub fn room(&mut self) -> &mut [u8] {
         let end = match self.awaits {
             Await::Hello => HELLO,
             Await::Challenge => CHALLENGE,
@@ -145,7 +150,7 @@ impl Handshake {
     }
 
     /// Processes `count` bytes that were written to the [`room`](Self::room).
-    pub(super) fn received(&mut self, count: usize) -> Result<HandshakeAction, Refusal> {
+    pub fn received(&mut self, count: usize) -> Result<HandshakeAction, Refusal> {
         let whole = count >= self.room().len();
         self.filled += count;
         let said = &self.buffer[..self.filled];
@@ -208,7 +213,7 @@ impl Handshake {
     fn mac(&self, role: Role) -> Result<Hmac<Sha256>, Refusal> {
         // HMAC accepts a key of any length, so this does not fail.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.id.key.secret).map_err(|_| Refusal::Key)?;
-        mac.update(b"mpj niodev");
+        mac.update(self.id.purpose);
         mac.update(&[role as u8, VERSION]);
         mac.update(&self.id.key.job.to_le_bytes());
         mac.update(&self.pair.0.to_le_bytes());

@@ -30,9 +30,9 @@ pub(super) struct NioInlet {
 }
 
 impl NioInlet {
-    pub(super) fn new(shared: Arc<NioShared>, listener: OwnedFd) -> Result<Self, Errno> {
+    pub(super) fn new(shared: Arc<NioShared>, listeners: Vec<OwnedFd>) -> Result<Self, Errno> {
         Ok(NioInlet {
-            conn_manager: NioConnManager::new(Arc::clone(&shared), listener)?,
+            conn_manager: NioConnManager::new(Arc::clone(&shared), listeners)?,
             shared,
             readers: Vec::new(),
             recv_buffer: RecvBuffer::new(),

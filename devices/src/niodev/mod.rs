@@ -9,6 +9,8 @@
 //! * Frames carry no proof of their own and are not encrypted. An attacker on the path between two hosts can read them,
 //!   and can take over an established connection even without the key. On the loopback of one host only privileged
 //!   processes have this access.
+//! * Therefore a rank listens at a public address only with `MPJ_NIO_SECURITY=none`. Private (RFC 1918), unique local,
+//!   link-local and shared (100.64/10) addresses and the loopback are not public.
 //! * Only TCP's checksum protects the bytes against accidental corruption.
 //! * If the other end of a connection vanishes without notice, as after a power failure or a cut cable, an idle
 //!   connection stays open, and one with unacknowledged data stays open for minutes. niodev sends no keep-alives.
@@ -16,7 +18,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `frame` `handshake` | wire formats: frames; the handshake with its proofs of the job's key |
-//! | `address` `connector` | the listening address and its card; the attempts to connect to one peer |
+//! | `network` | the selection of addresses and ports, and the order in which those of a peer are tried |
+//! | `address` `connector` | the listeners and the card; the attempts to connect to one peer |
 //! | `half_open` `half_open_table` `conn_manager` | from a socket to an established connection |
 //! | `connection` | the established connection of a pair, and its orderly end |
 //! | `endpoint` `send_buffer` `flusher` | sending; frames that wait; the thread that writes them while the rank computes |
@@ -34,8 +37,10 @@ mod frame;
 pub mod fuzzing;
 mod half_open;
 mod half_open_table;
-mod handshake;
+#[doc(hidden)]
+pub mod handshake;
 mod inlet;
+mod network;
 mod poller;
 #[allow(unsafe_code, reason = "bodies are read directly into their destination")]
 mod reader;
@@ -51,13 +56,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::byte_order;
-use crate::config::{Config, Number, Text};
+use crate::config::{Choice, Config, Number, Text};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Endpoint, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
 use address::NioCard;
+pub use address::{Listener, connect_order, listen};
 use connection::TcpConnection;
 use connector::{ConnectFailure, Connector};
 use flusher::Flusher;
@@ -99,6 +105,32 @@ pub const NIO_LISTEN_ADDRESS: Text = Text {
     help: "IP address of this host that niodev listens on",
 };
 
+/// The network interfaces at which niodev listens.
+pub const NIO_INTERFACES: Text = Text {
+    name: "NIO_INTERFACES",
+    default: "auto",
+    form: "names of interfaces, separated by commas, such as eth0,ib0",
+    accepts: |text| !text.is_empty() && text.split(',').all(|name| !name.trim().is_empty()),
+    help: "network interfaces that niodev listens on; by default the loopback if all ranks are on one machine, otherwise \
+           all that are up and have an address that is not public",
+};
+
+/// The ports at which niodev listens.
+pub const NIO_PORTS: Text = Text {
+    name: "NIO_PORTS",
+    default: "any",
+    form: "a range of ports, such as 40000-40100",
+    accepts: |text| network::PortRange::parse(text).is_some(),
+    help: "ports that niodev listens on, for firewalls; each rank of a host needs one",
+};
+
+/// Whether niodev may use public addresses.
+pub const NIO_SECURITY: Choice<bool> = Choice {
+    name: "NIO_SECURITY",
+    values: &[("auto", false), ("none", true)],
+    help: "auto: niodev does not listen at public addresses, because its messages are not protected; none: it may",
+};
+
 /// The driver of `niodev`.
 #[derive(Debug)]
 pub struct NioDriver {
@@ -138,11 +170,9 @@ pub(crate) fn caps(config: &Config) -> Caps {
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     // Each peer takes one or two descriptors, so a large job would exceed the usual limit of 1,024.
     sys::raise_descriptor_limit();
-    let host =
-        address::listen_ip(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
-    let (listener, at) = address::listen(host).map_err(|e| address::explain("cannot listen", e))?;
+    let (listeners, at) = address::listen(config, site.spans_machines)?.into_iter().unzip();
     let shared = Arc::new(NioShared {
-        id: Arc::new(Identity { key, rank: site.rank, size: site.size }),
+        id: Arc::new(Identity { key, rank: site.rank, size: site.size, purpose: handshake::NIODEV }),
         poller: Arc::new(Poller::new().map_err(|e| address::explain("epoll", e))?),
         bell: Arc::clone(&site.bell),
         connections: Mutex::default(),
@@ -153,7 +183,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
         flusher: Flusher::default(),
     });
     let caps = caps(config);
-    let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| address::explain("epoll", e))?;
+    let inlet = NioInlet::new(Arc::clone(&shared), listeners).map_err(|e| address::explain("epoll", e))?;
     Ok((NioDevice { shared, at, caps }, inlet))
 }
 
@@ -212,7 +242,7 @@ impl NioShared {
 #[derive(Debug)]
 struct NioDevice {
     shared: Arc<NioShared>,
-    at: SocketAddr,
+    at: Vec<SocketAddr>,
     caps: Caps,
 }
 
@@ -228,7 +258,7 @@ unsafe impl Device for NioDevice {
     }
 
     fn address(&self) -> Address {
-        NioCard::new(self.at, self.caps.max_send_size).to_address()
+        NioCard::new(self.at.clone(), self.caps.max_send_size).to_address()
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
@@ -237,10 +267,11 @@ unsafe impl Device for NioDevice {
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let card = NioCard::of(at).ok_or_else(|| refuse(format!("invalid address {at:?}")))?;
+        let mut card = NioCard::of(at).ok_or_else(|| refuse(format!("invalid address {at:?}")))?;
         byte_order::check(peer, card.is_big_endian).map_err(refuse)?;
         let connection = self.shared.connection(peer.0);
         if !connection.is_connected_or_closed() {
+            address::connect_order(&mut card.at);
             let started =
                 HalfOpen::connect(&self.shared.id, Connector::new(Arc::clone(&connection), card.at));
             if let Err((_, ConnectFailure::NoResources(why))) = started {

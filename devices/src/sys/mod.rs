@@ -15,6 +15,7 @@
 //! * `Poll`, `Interest`, `Readiness`: reports which of many sockets are readable or writable, level-triggered. Its
 //!   descriptor is readable when it has events;
 //! * `Timer`: a descriptor that is readable after a time; `clear` makes it unreadable;
+//! * `interfaces`: the addresses of the network interfaces of this host;
 //! * `socket`: stream sockets that do not block, are not inherited and raise no signal;
 //! * `borrow_fd`: borrows a descriptor by its number; `set_nonblocking`: for descriptors that a library has opened;
 //! * `allowed`: the logical processors on which this thread may run; `run_on`: restricts the thread to some of them;
@@ -29,6 +30,19 @@
 //! `linux` implements all of them. `fallback` is for every other system, and for Linux with `--cfg mpj_portable`. It
 //! implements what ranks in the threads of one process need: `EventFd`, `monotonic_ns` and `thread_id`. So `smdev` and
 //! the engine run on other Unix systems and on Windows. To support a platform, copy `fallback` and implement the rest.
+
+use std::net::IpAddr;
+
+/// An address of a network interface of this host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) address: IpAddr,
+    /// The number of leading bits that the addresses of its subnet share; 0 if it has no subnet.
+    pub(crate) prefix: u32,
+    /// Whether it can send: it is up and has a carrier.
+    pub(crate) is_up: bool,
+}
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "calls that neither std nor rustix has")]

@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{ToProcess, WireExit, encode_frame};
+use mpj::boot::wire::WireExit;
 use rustix::event::epoll;
 
 use crate::job::{Job, JobPhase};
@@ -75,8 +75,7 @@ impl FailureReports {
 
 impl Job<'_> {
     /// Records that a process has joined. Processes that have exited or will exit without joining count as failed now.
-    pub(crate) fn on_join(&mut self, index: usize) {
-        self.processes[index].joined = true;
+    pub(crate) fn on_join(&mut self) {
         self.reports.any_joined = true;
         for absent in std::mem::take(&mut self.reports.never_joined) {
             let ranks = self.processes[absent].process.ranks.clone();
@@ -97,8 +96,8 @@ impl Job<'_> {
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
-        let (ranks, joined) = (member.process.ranks.clone(), member.joined);
-        let left = ranks.clone().all(|rank| self.kvs.exit_of(rank) == Some(&WireExit::Left));
+        let (ranks, joined) = (member.process.ranks.clone(), self.plane.has_joined(index));
+        let left = ranks.clone().all(|rank| self.plane.exit_of(rank) == Some(&WireExit::Left));
         match (status, joined, left) {
             (ExitStatus::Code(0), true, true) => {}
             (ExitStatus::Code(0), false, _) if self.reports.any_joined => {
@@ -135,14 +134,14 @@ impl Job<'_> {
         }
         self.process_own_reports();
         while let Some((rank, cause)) = self.reports.by_peers.pop_front() {
-            if self.has_exited(rank) {
+            if self.plane.has_exited(rank) {
                 continue;
             }
             let index = self.spec.process_of(rank);
             self.read_messages(index);
             self.on_exit(index);
             self.process_own_reports();
-            if !self.has_exited(rank) {
+            if !self.plane.has_exited(rank) {
                 self.record_exit(rank, WireExit::Died(cause.clone()));
                 self.record_failure(FailureReport {
                     process: index,
@@ -167,10 +166,6 @@ impl Job<'_> {
             .filter(|index| !reporting.contains(index))
             .for_each(|index| self.on_exit(index));
         self.reports.own.extend(own);
-    }
-
-    fn has_exited(&self, rank: u32) -> bool {
-        matches!(self.kvs.exit_of(rank), Some(WireExit::Left | WireExit::Died(_)))
     }
 
     /// Returns whether `mpjrun` is ending the job, so that exits are not failures.
@@ -225,15 +220,9 @@ impl Job<'_> {
         ranks.for_each(|rank| self.record_exit(rank, WireExit::Died(text.clone())));
     }
 
-    /// Records a rank's exit. A death is sent to the other processes that have joined, an orderly exit only to those
-    /// that request it.
-    pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
-        let Some(replies) = self.kvs.record_exit(rank, &end) else { return };
-        self.send_replies(replies);
-        let WireExit::Died(_) = end else { return self.orderly_exits.add(rank, Instant::now()) };
-        // Causes are truncated, so the frame is below the limit.
-        let Ok(frame) = encode_frame(&ToProcess::Exited { rank, exit: end }) else { return };
-        let others = self.processes.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));
-        others.for_each(|member| member.control.send_frame(&frame, None));
+    /// Records a rank's exit, and sends it to the processes that must learn it.
+    fn record_exit(&mut self, rank: u32, end: WireExit) {
+        let outgoing = self.plane.record_exit(rank, end, Instant::now());
+        self.send(outgoing);
     }
 }

@@ -49,7 +49,9 @@ impl Job<'_> {
             return report.reasons.push(reason);
         }
         let mut expected = 0;
-        for member in self.processes.iter_mut().filter(|member| member.joined && member.status.is_none()) {
+        let plane = &self.plane;
+        let running = self.processes.iter_mut().enumerate().filter(|(_, member)| member.status.is_none());
+        for (_, member) in running.filter(|(index, _)| plane.has_joined(*index)) {
             expected += member.process.ranks.len();
             member.control.send(&ToProcess::QueryBlocked { job_ends: reason != Reason::Quit }, None);
         }
@@ -86,8 +88,8 @@ impl Job<'_> {
 
     fn waits_table(&self, mut replies: BTreeMap<u32, Option<RankWaits>>) -> String {
         let mut states = BTreeMap::new();
-        for member in &self.processes {
-            let silent = match (member.status, member.joined) {
+        for (index, member) in self.processes.iter().enumerate() {
+            let silent = match (member.status, self.plane.has_joined(index)) {
                 (Some(_), _) => "has exited",
                 (None, false) => "has not joined the job",
                 (None, true) => "did not respond",

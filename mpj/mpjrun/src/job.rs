@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mpj::boot::control_plane::{ControlConnection, ControlPlane, Unsent};
+use mpj::boot::wire::ToLauncher;
 use mpj::config::Number;
 use mpj::report::{RankStats, ranks as format_ranks, stats_table};
 use mpj_devices::trace::TraceFiles;
@@ -13,11 +15,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 
-use crate::control::{Control, Unsent};
-use crate::exits::OrderlyExits;
 use crate::failures::FailureReports;
 use crate::hang_report::{HangReport, Reason};
-use crate::kvs::KvsServer;
 use crate::output::{Output, OutputThread};
 use crate::print_line;
 use crate::signals::Signals;
@@ -59,8 +58,7 @@ pub(crate) enum JobPhase {
 
 pub(crate) struct JobProcess {
     pub(crate) process: Process,
-    pub(crate) control: Control,
-    pub(crate) joined: bool,
+    pub(crate) control: ControlConnection<ToLauncher>,
     pub(crate) status: Option<ExitStatus>,
     pub(crate) failure_index: Option<usize>,
     /// Set if the process closed its control socket before its ranks left: when it will be killed, and why.
@@ -73,12 +71,11 @@ pub(crate) struct Job<'a> {
     signals: &'a Signals,
     pub(crate) epoll: OwnedFd,
     pub(crate) processes: Vec<JobProcess>,
-    pub(crate) kvs: KvsServer,
-    pub(crate) orderly_exits: OrderlyExits,
+    pub(crate) plane: ControlPlane,
     /// The id and the secret of the job.
     pub(crate) key: (u64, [u8; 32]),
     /// By host: the shared memory, if any. Created when the first process joins.
-    pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
+    pub(crate) segments: Vec<Option<Arc<OwnedFd>>>,
     pub(crate) reports: FailureReports,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: JobPhase,
@@ -122,8 +119,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
         signals,
         epoll,
         processes: Vec::new(),
-        kvs: KvsServer::new(spec.size),
-        orderly_exits: OrderlyExits::default(),
+        plane: ControlPlane::new(spec.process_ranks.iter().cloned()),
         key: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segments: Vec::new(),
         reports: FailureReports::default(),
@@ -182,11 +178,10 @@ impl Job<'_> {
             let (mut process, socket) = spawner.start(ranks.clone(), piped)?;
             output.add(&mut process.child, &ranks, spec.label);
             let input = process.child.stdin.take();
-            let control = Control::new(socket).map_err(system)?;
+            let control = ControlConnection::new(socket);
             self.processes.push(JobProcess {
                 process,
                 control,
-                joined: false,
                 status: None,
                 failure_index: None,
                 closed: None,
@@ -245,16 +240,15 @@ impl Job<'_> {
         let closed =
             self.processes.iter().filter_map(|member| member.closed.as_ref()).map(|(until, _)| *until).min();
         let retry = self.descriptor_retry;
-        [phase, self.timeout, retry, hang_report, closed, self.interrupt_notice_at, self.orderly_exits.due()]
+        [phase, self.timeout, retry, hang_report, closed, self.interrupt_notice_at, self.plane.due()]
             .into_iter()
             .flatten()
             .min()
     }
 
     fn send_orderly_exits(&mut self) {
-        for (index, message) in self.orderly_exits.take_due(Instant::now(), |rank| self.kvs.exit_of(rank)) {
-            self.processes[index].control.send(&message, None);
-        }
+        let due = self.plane.take_due(Instant::now());
+        self.send(due);
     }
 
     fn check_deadlines(&mut self) {

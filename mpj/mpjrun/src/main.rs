@@ -8,23 +8,16 @@
 //! | `job` | the event loop: processes, signals, deadlines |
 //! | `messages` | handles the messages from the processes |
 //! | `failures` | decides which ranks have failed, from reports and exits |
-//! | `exits` | collects orderly exits for the processes that request them |
 //! | `hang_report` | queries what each rank waits for |
-//! | `memory` | creates the memory that ranks share |
-//! | `control`, `kvs` | a control socket, and the key-value store |
 //! | `trace_files` | merges the traces of the ranks |
 //! | `verdict` | selects the root cause, the exit code and the message |
 //! | `output`, `stdin`, `signals` | forward output, terminal input and signals |
 
-mod control;
 mod environment;
-mod exits;
 mod failures;
 mod foreign_options;
 mod hang_report;
 mod job;
-mod kvs;
-mod memory;
 mod messages;
 mod output;
 mod params;

@@ -1,19 +1,16 @@
 //! Handles the messages from the processes of a job.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, WireExit};
+use mpj::boot::control_plane::{Outgoing, Taken, To, host_segment};
+use mpj::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, WireExit, encode_frame};
 use rustix::event::epoll;
 use rustix::process::Signal;
 
 use crate::job::Job;
-use crate::kvs::Reply;
 use crate::verdict::{FailureKind, LaunchError};
-
-/// The maximum length in bytes of a cause that is forwarded.
-const MAX_CAUSE_LEN: usize = 4096;
-const _: () = assert!(2 * MAX_CAUSE_LEN < MAX_MESSAGE);
 
 /// The time that a process has to exit after it closed its control socket: an exiting process closes the socket first.
 const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(200);
@@ -34,16 +31,17 @@ impl Job<'_> {
         let result = result.and_then(|()| self.processes[index].control.check_backlog());
         let is_valid = result.is_ok();
         if let Err(mut why) = result {
-            if !self.processes[index].joined {
+            if !self.plane.has_joined(index) {
                 why += "; does the program use another version of mpj than mpjrun?";
             }
             self.kill_for_violation(index, why);
         }
-        let has_left = ranks.into_iter().all(|rank| self.kvs.exit_of(rank) == Some(&WireExit::Left));
+        let has_left = ranks.into_iter().all(|rank| self.plane.exit_of(rank) == Some(&WireExit::Left));
+        let joined = self.plane.has_joined(index);
         let member = &mut self.processes[index];
         if member.control.is_closed() {
             let _ = epoll::delete(&self.epoll, &member.control);
-            if is_valid && member.joined && !has_left && member.status.is_none() {
+            if is_valid && joined && !has_left && member.status.is_none() {
                 let at = member
                     .control
                     .incomplete_frame()
@@ -75,56 +73,26 @@ impl Job<'_> {
 
     /// Handles a message; failures are queued. Returns an error if the message violates the protocol.
     fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
-        match message {
-            ToLauncher::Put { rank, .. }
-            | ToLauncher::Exited { rank, .. }
-            | ToLauncher::FailedDueTo { rank, .. }
-            | ToLauncher::Abort { rank, .. }
-            | ToLauncher::BlockedReport { rank, .. }
-            | ToLauncher::Stats { rank, .. }
-                if !own.contains(&rank) =>
-            {
-                return Err(format!("it sent a message for rank {rank}, which it does not host"));
-            }
-            ToLauncher::Hello(_) if self.processes[index].joined => {
-                return Err("it sent a second hello".into());
-            }
+        match self.plane.take(index, message, Instant::now())? {
+            Taken::Replies(replies) => self.send(replies),
+            Taken::Report(report) => self.handle_report(index, own, report),
+        }
+        Ok(())
+    }
+
+    fn handle_report(&mut self, index: usize, own: &Range<u32>, report: ToLauncher) {
+        match report {
             ToLauncher::Hello(theirs) if theirs.version != VERSION => {
                 self.stop_job(version_mismatch(own.start, theirs))
             }
             ToLauncher::Hello(_) => self.welcome(index, own),
-            _ if !self.processes[index].joined => return Err("it sent a message before hello".into()),
             ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
-                self.reports.queue_own_report(
-                    index,
-                    rank..rank + 1,
-                    FailureKind::Reported(truncate_cause(cause)),
-                );
+                self.reports.queue_own_report(index, rank..rank + 1, FailureKind::Reported(cause));
             }
-            ToLauncher::Exited { rank, exit } => self.record_exit(rank, exit),
-            ToLauncher::QueryExits => self.orderly_exits.add_query(index, Instant::now()),
-            ToLauncher::PeerLost { rank, .. } if own.contains(&rank) || rank >= self.spec.size => {
-                return Err(format!(
-                    "it reported the loss of rank {rank}, which it hosts itself or which does not exist"
-                ));
-            }
-            ToLauncher::PeerLost { rank, cause } => {
-                self.reports.queue_peer_report(rank, truncate_cause(cause))
-            }
-            ToLauncher::FailedDueTo { cause_rank, .. } if cause_rank >= self.spec.size => {
-                return Err(format!("it named rank {cause_rank} as cause, which does not exist"));
-            }
+            ToLauncher::PeerLost { rank, cause } => self.reports.queue_peer_report(rank, cause),
             ToLauncher::FailedDueTo { rank, cause_rank } => self.reports.failed_due_to(rank, cause_rank),
             ToLauncher::Abort { rank, code, reason } => {
-                self.reports.queue_own_report(
-                    index,
-                    rank..rank + 1,
-                    FailureKind::Abort(code, truncate_cause(reason)),
-                );
-            }
-            // The reply to a `Get` contains the value, and must not exceed the limit of a frame.
-            ToLauncher::Put { value, .. } if value.len() > MAX_MESSAGE - 64 => {
-                return Err(format!("it put a value of {} bytes, which is too long", value.len()));
+                self.reports.queue_own_report(index, rank..rank + 1, FailureKind::Abort(code, reason));
             }
             ToLauncher::BlockedReport { rank, waits } => {
                 if let Some(report) = &mut self.hang_report {
@@ -132,12 +100,13 @@ impl Job<'_> {
                 }
             }
             ToLauncher::Stats { rank, stats } => drop(self.stats.insert(rank, stats)),
-            request => {
-                let replies = self.kvs.request(index, request);
-                self.send_replies(replies);
-            }
+            // The control plane handles these.
+            ToLauncher::Put { .. }
+            | ToLauncher::Get { .. }
+            | ToLauncher::Fence { .. }
+            | ToLauncher::Exited { .. }
+            | ToLauncher::QueryExits => {}
         }
-        Ok(())
     }
 
     fn welcome(&mut self, index: usize, own: &Range<u32>) {
@@ -158,17 +127,41 @@ impl Job<'_> {
         };
         let control = &mut self.processes[index].control;
         control.send(&ToProcess::Welcome(welcome), segment);
-        for rank in self.kvs.dead().iter().copied().filter(|rank| !own.contains(rank)) {
-            if let Some(end) = self.kvs.exit_of(rank) {
-                control.send(&ToProcess::Exited { rank, exit: end.clone() }, None);
-            }
-        }
-        self.on_join(index);
+        let deaths = self.plane.join(index);
+        self.send(deaths);
+        self.on_join();
     }
 
-    pub(crate) fn send_replies(&mut self, replies: Vec<Reply>) {
-        for Reply { to, message } in replies {
-            self.processes[to].control.send(&message, None);
+    /// At the first join, creates the segment of each host that needs one. Programs that never join need none.
+    fn create_segments(&mut self) -> Result<(), LaunchError> {
+        if self.segments.is_empty() {
+            let (spec, mut reserved) = (self.spec, 0);
+            let config = &spec.environment.config;
+            let segment = |host| {
+                let ranks = spec.placement.hosts.ranks_of(host).len();
+                let create = || host_segment(ranks, config, &spec.placement.host_suffix(host), &mut reserved);
+                spec.needs_segment(host).then(create).transpose()
+            };
+            let segments = spec.placement.ids().map(segment).collect::<Result<Vec<_>, _>>();
+            let segments = segments.map_err(LaunchError::new)?;
+            self.segments = segments.into_iter().map(|fd| fd.map(Arc::new)).collect();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, outgoing: Vec<Outgoing>) {
+        for Outgoing { to, message } in outgoing {
+            match to {
+                To::Process(index) => self.processes[index].control.send(&message, None),
+                To::JoinedExcept(index) => {
+                    // Causes are truncated, so the frame is below the limit.
+                    let Ok(frame) = encode_frame(&message) else { continue };
+                    let plane = &self.plane;
+                    let others = self.processes.iter_mut().enumerate();
+                    let others = others.filter(|(other, _)| *other != index && plane.has_joined(*other));
+                    others.for_each(|(_, member)| member.control.send_frame(&frame, None));
+                }
+            }
         }
     }
 }
@@ -179,9 +172,4 @@ fn version_mismatch(rank: u32, mut theirs: ProtocolVersion) -> LaunchError {
     LaunchError::new(format!(
         "the program of rank {rank} is built with {theirs}, but mpjrun with {own}: use the same version of mpj for both"
     ))
-}
-
-fn truncate_cause(mut cause: String) -> String {
-    cause.truncate(cause.floor_char_boundary(MAX_CAUSE_LEN));
-    cause
 }

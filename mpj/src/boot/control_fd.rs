@@ -34,6 +34,32 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     Ok(Some(socket))
 }
 
+/// Returns the socket that a process manager has passed as `PMI_FD`. Only one call can return it.
+///
+/// # Errors
+/// An earlier call returned the socket, the text does not name an open socket of this process, or `fcntl` fails.
+pub(super) fn pmi_socket(text: &str) -> Result<UnixStream, String> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let fd = text.parse::<RawFd>().ok().filter(|fd| {
+        let open = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        open.is_ok_and(|open| open.to_string_lossy().starts_with("socket:"))
+    });
+    let fd = fd.ok_or_else(|| {
+        format!(
+            "PMI_FD={text} is not a socket of this process: the variable is left over from another job; unset it, or \
+             set MPJ_LAUNCHER=none to run this process as a job of its own"
+        )
+    })?;
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err("mpj was already initialized in this process".into());
+    }
+    // SAFETY: the descriptor is an open socket, as checked above, and this process owns it: the process manager passed
+    // it for this call, and `TAKEN` lets only one call reach this line.
+    let socket = unsafe { UnixStream::from_raw_fd(fd) };
+    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(|e| format!("PMI_FD: {e}"))?;
+    Ok(socket)
+}
+
 /// Parses `fd:inode`. Returns the descriptor if it is open and is the socket with that inode.
 fn descriptor(text: &str) -> Option<RawFd> {
     let (fd, inode) = text.split_once(':')?;

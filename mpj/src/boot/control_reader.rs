@@ -13,7 +13,7 @@ use super::wire::{FrameDecoder, ToProcess};
 
 pub(super) const DESCRIPTOR_LIMIT_REACHED: &str = "file descriptor limit reached (ulimit -n)";
 
-pub(super) const LAUNCHER_GONE: &str = "mpjrun has exited or closed the control socket";
+pub(super) const LAUNCHER_GONE: &str = "the launcher has exited or closed the control socket";
 
 /// Reads messages, and pairs them with the descriptors that came with them.
 #[derive(Debug, Default)]
@@ -27,10 +27,10 @@ impl ControlReader {
     /// Waits for the next message. If the message announces a descriptor, returns it as well, unless it was lost.
     ///
     /// # Errors
-    /// The connection is broken, or `mpjrun` sent an invalid message.
+    /// The connection is broken, or the launcher sent an invalid message.
     pub(super) fn next(&mut self, socket: &UnixStream) -> Result<(ToProcess, Option<OwnedFd>), String> {
         loop {
-            if let Some(message) = self.frames.next().map_err(|e| format!("mpjrun sent an {e}"))? {
+            if let Some(message) = self.frames.next().map_err(|e| format!("the launcher sent an {e}"))? {
                 let announced = matches!(&message, ToProcess::Welcome(welcome) if welcome.has_segment);
                 let fd = if announced { self.fds.pop_front().flatten() } else { None };
                 return Ok((message, fd));

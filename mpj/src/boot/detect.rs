@@ -7,7 +7,8 @@ use std::time::Duration;
 use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
-use super::{Boot, MpjrunBoot, unsupported};
+use super::wire::CONTROL_VAR;
+use super::{Boot, LaunchedBoot, pmi, unsupported};
 
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
@@ -16,13 +17,28 @@ pub type LocalRanks = Vec<Arc<dyn Boot>>;
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// The first function that returns ranks or an error decides.
-const DETECTORS: [DetectFn; 2] = [mpjrun, unsupported::reject];
+const DETECTORS: [DetectFn; 3] = [mpjrun, pmi1, unsupported::reject];
 
-pub(crate) const LAUNCHER: Choice<bool> = Choice {
+pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
     name: "LAUNCHER",
-    values: &[("auto", true), ("none", false)],
-    help: "auto: use the launcher that started this process; none: run this process as a job of its own",
+    values: &[
+        ("auto", Launcher::Auto),
+        ("mpjrun", Launcher::Only(&[CONTROL_VAR], mpjrun)),
+        ("pmi1", Launcher::Only(&["PMI_FD", "PMI_PORT"], pmi1)),
+        ("none", Launcher::None),
+    ],
+    help: "launcher that started this process: auto (found by its variables), mpjrun, pmi1 (Hydra, srun --mpi=pmi2), \
+           or none (this process is a job of its own)",
 };
+
+/// A value of [`LAUNCHER`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Launcher {
+    Auto,
+    /// The variables of this launcher, of which it sets one, and its function.
+    Only(&'static [&'static str], DetectFn),
+    None,
+}
 
 /// Returns the [`Boot`]s of the ranks that a launcher has assigned to this process. Returns `None` without a launcher,
 /// or if `MPJ_LAUNCHER=none`. Under `mpjrun` only one call can succeed.
@@ -31,8 +47,15 @@ pub(crate) const LAUNCHER: Choice<bool> = Choice {
 /// A parameter is invalid, `mpj` does not support the launcher or could not join its job, or the process has joined its
 /// job already.
 pub fn detect() -> Result<Option<LocalRanks>, String> {
-    if !Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?.choice(&LAUNCHER) {
-        return Ok(None);
+    let config = Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?;
+    match config.choice(&LAUNCHER) {
+        Launcher::Auto => {}
+        Launcher::None => return Ok(None),
+        Launcher::Only(variables, detect) => {
+            let is_set = variables.iter().any(|name| std::env::var_os(name).is_some());
+            let names = variables.join(" or ");
+            return if is_set { detect() } else { Err(format!("MPJ_LAUNCHER: this launcher sets {names}")) };
+        }
     }
     for detect in DETECTORS {
         if let Some(boots) = detect()? {
@@ -42,9 +65,16 @@ pub fn detect() -> Result<Option<LocalRanks>, String> {
     Ok(None)
 }
 
+fn erase(boots: Vec<LaunchedBoot>) -> LocalRanks {
+    boots.into_iter().map(|boot| Arc::new(boot) as Arc<dyn Boot>).collect()
+}
+
+fn pmi1() -> Result<Option<LocalRanks>, String> {
+    Ok(pmi::join(on_launcher_exit)?.map(erase))
+}
+
 fn mpjrun() -> Result<Option<LocalRanks>, String> {
-    let erase = |boot| Arc::new(boot) as Arc<dyn Boot>;
-    Ok(MpjrunBoot::join(on_launcher_exit)?.map(|boots| boots.into_iter().map(erase).collect()))
+    Ok(LaunchedBoot::join(on_launcher_exit)?.map(erase))
 }
 
 /// The time that a process has to report its errors after it has lost its launcher.

@@ -1,12 +1,17 @@
 //! Start-up: the number of a rank, a key-value store for use before the ranks can send messages, and the failure
 //! detector. `README.md` in this folder describes how the processes learn that a rank has exited.
 
+mod agent;
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
 mod control_fd;
+#[doc(hidden)]
+pub mod control_plane;
 mod control_reader;
 mod control_writer;
 mod detect;
-mod mpjrun_boot;
+mod launched_boot;
+#[doc(hidden)]
+pub mod pmi;
 mod thread_boot;
 mod unsupported;
 #[doc(hidden)]
@@ -20,7 +25,7 @@ use mpj_devices::{Address, Callback, CardExchange, Engine, Hosts, Registry, Rost
 use crate::config::{self, Config, DEVICES};
 pub(crate) use detect::LAUNCHER;
 pub use detect::{LocalRanks, detect};
-use mpjrun_boot::MpjrunBoot;
+use launched_boot::LaunchedBoot;
 pub use thread_boot::ThreadBoot;
 
 /// The start-up service of a rank (a thread, or a process with or without a launcher), like PMI for an MPI process.
@@ -95,6 +100,15 @@ pub trait Boot: Send + Sync + fmt::Debug {
     fn has_launcher(&self) -> bool {
         false
     }
+
+    /// Returns whether the service prints why ranks failed, and derives the exit code of the job from that.
+    fn reports_failures(&self) -> bool {
+        self.has_launcher()
+    }
+
+    /// Ends the part of this process in the job, after its ranks have left or failed. In a failed job, the service might
+    /// kill the process during this call.
+    fn leave(&self) {}
 
     /// Reports the traffic of this rank to the [launcher](Self::has_launcher).
     #[doc(hidden)]

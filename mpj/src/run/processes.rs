@@ -11,7 +11,19 @@ use crate::boot::{Boot, LocalRanks, ThreadBoot, detect};
 use crate::error::{Error, ErrorClass};
 use crate::world::World;
 
+/// Runs the ranks of this process, and ends its part in the job.
 pub(super) fn run_ranks<E, F>(boots: LocalRanks, registry: &Registry, f: &F) -> Option<JobError>
+where
+    F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
+    E: fmt::Display,
+{
+    let first = boots.first().cloned()?;
+    let failure = run_until_exit(boots, registry, f);
+    first.leave();
+    failure
+}
+
+fn run_until_exit<E, F>(boots: LocalRanks, registry: &Registry, f: &F) -> Option<JobError>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
@@ -19,7 +31,7 @@ where
     let ranks: Vec<u32> = boots.iter().map(|boot| boot.rank()).collect();
     let first = boots.first().cloned()?;
     // A launcher receives every rank's failure, and prints the root cause.
-    let is_reported = first.has_launcher();
+    let is_reported = first.reports_failures();
     let (config, registry) = match prepare(&boots, registry) {
         Ok(prepared) => prepared,
         Err(why) => {

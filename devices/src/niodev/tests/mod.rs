@@ -1,5 +1,6 @@
 //! Tests with the ranks in one thread, and tests of the handshake without sockets.
 
+mod addresses;
 mod coalesced;
 mod peers;
 mod proofs;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
+use super::handshake::{Handshake, HandshakeAction, Identity, NIODEV, Verdict};
 use super::inlet::NioInlet;
 use super::{NioDevice, half_open, open};
-use crate::config::Config;
+use crate::config::{Config, Parameter};
 use crate::device::{Body, Device, Endpoint, Inlet, Landing, OpToken, PeerId, PostError, Sink};
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
@@ -81,9 +82,18 @@ struct Rank {
 
 impl Rank {
     fn new(rank: u32, size: u32) -> Self {
+        Self::with(rank, size, &[]).unwrap()
+    }
+
+    /// Opens a rank with parameters.
+    fn with(rank: u32, size: u32, parameters: &[(&dyn Parameter, &str)]) -> Result<Self, String> {
         let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
-        let (device, inlet) = open(key(1), &site, &Config::default()).unwrap();
-        Rank { device, inlet, got: RecordingSink::default() }
+        let mut config = Config::default();
+        for (parameter, value) in parameters {
+            config.set_text(*parameter, value).map_err(|e| e.to_string())?;
+        }
+        let (device, inlet) = open(key(1), &site, &config)?;
+        Ok(Rank { device, inlet, got: RecordingSink::default() })
     }
 
     fn poll(&mut self) {
@@ -99,7 +109,7 @@ impl Rank {
     }
 
     fn address(&self) -> SocketAddr {
-        self.device.at
+        self.device.at[0]
     }
 }
 
@@ -129,7 +139,7 @@ fn send(endpoint: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body:
 
 /// Connects to `to` as rank `rank`, without a device; returns `None` if the connection was rejected.
 fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
-    let id = Identity { key: key(secret), rank, size: 8 };
+    let id = Identity { key: key(secret), rank, size: 8, purpose: NIODEV };
     let acceptor = to.device.shared.id.rank;
     let (mut handshake, hello) = Handshake::connect(Arc::new(id), acceptor, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();

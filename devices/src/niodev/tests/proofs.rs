@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::super::frame::{BODY_MAX, HEADER, NioFrameKind, NioHeader};
-use super::super::handshake::{Handshake, HandshakeAction, Identity, Nonce, Refusal, Verdict};
+use super::super::handshake::{Handshake, HandshakeAction, Identity, NIODEV, Nonce, Refusal, Verdict};
 use super::key;
 use crate::device::HEAD_MAX;
 use crate::site::JobKey;
 
 fn identity(rank: u32) -> Arc<Identity> {
-    Arc::new(Identity { key: key(1), rank, size: 4 })
+    Arc::new(Identity { key: key(1), rank, size: 4, purpose: NIODEV })
 }
 
 /// Passes bytes to a handshake, at most `chunk` at a time; returns the action that all of them together require.
@@ -61,14 +61,17 @@ fn verdict_before_a_proof_is_rejected() {
 fn hellos_of_strangers_are_refused() {
     let hello = |id: Identity, to| Handshake::connect(Arc::new(id), to, [1; 32]).1;
     let refused = |bytes: &[u8]| feed(&mut Handshake::accept(identity(2), [2; 32]), bytes, 9).unwrap_err();
-    let with = |rank| Identity { key: key(1), rank, size: 4 };
+    let with = |rank| Identity { key: key(1), rank, size: 4, purpose: NIODEV };
     assert_eq!(refused(b"GET / HTTP/1.1\r\n"), Refusal::Noise);
     assert_eq!(refused(&[0; 5]), Refusal::Noise);
     assert_eq!(refused(&hello(with(1), 3)), Refusal::Rank, "addressed to another rank");
     assert_eq!(refused(&hello(with(2), 2)), Refusal::Rank, "claims the rank of the receiver");
     assert_eq!(refused(&hello(with(4), 2)), Refusal::Rank, "claims a rank that does not exist");
     let other = JobKey { job: 78, secret: [1; 32] };
-    assert_eq!(refused(&hello(Identity { key: Arc::new(other), rank: 1, size: 4 }, 2)), Refusal::Job);
+    assert_eq!(
+        refused(&hello(Identity { key: Arc::new(other), rank: 1, size: 4, purpose: NIODEV }, 2)),
+        Refusal::Job
+    );
     let mut version = hello(with(1), 2);
     version[4] += 1;
     assert_eq!(refused(&version), Refusal::Noise);
@@ -76,7 +79,7 @@ fn hellos_of_strangers_are_refused() {
 
 #[test]
 fn wrong_key_is_refused_by_both_sides() {
-    let wrong = Arc::new(Identity { key: key(9), rank: 1, size: 4 });
+    let wrong = Arc::new(Identity { key: key(9), rank: 1, size: 4, purpose: NIODEV });
     let (mut one, hello) = Handshake::connect(wrong, 2, [1; 32]);
     let mut two = Handshake::accept(identity(2), [2; 32]);
     let challenge = sent_bytes(feed(&mut two, &hello, 100));

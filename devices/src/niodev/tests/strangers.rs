@@ -12,7 +12,7 @@ use super::super::address::{NioCard, explain, listen_ip};
 use super::super::frame::{BODY_MAX, HEADER, NioHeader};
 use super::super::half_open;
 use super::super::half_open_table::STRANGERS;
-use super::super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
+use super::super::handshake::{Handshake, HandshakeAction, Identity, NIODEV, Verdict};
 use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::byte_order;
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
@@ -193,7 +193,7 @@ fn rank_has_one_half_open_entry() {
 
 /// Connects without a device and sends only a hello, as rank `rank`.
 fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
-    let id = Identity { key: key(1), rank, size: 8 };
+    let id = Identity { key: key(1), rank, size: 8, purpose: NIODEV };
     let (handshake, hello) =
         Handshake::connect(Arc::new(id), to.device.shared.id.rank, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();
@@ -254,7 +254,7 @@ fn assert_impostor_does_not_lose_the_peer(answer: impl Fn(TcpStream)) {
     let mut rank = Rank::new(0, 8);
     let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
     impostor.set_nonblocking(true).unwrap();
-    let at = NioCard::new(impostor.local_addr().unwrap(), BODY_MAX).to_address();
+    let at = NioCard::new(vec![impostor.local_addr().unwrap()], BODY_MAX).to_address();
     let mut endpoint = rank.device.connect(PeerId(3), &at).unwrap();
     let mut attempts = 0;
     until(&mut [&mut rank], |_| {
@@ -296,7 +296,7 @@ fn foreign_protocol_does_not_lose_the_peer() {
 fn peer_gone_stops_the_attempts() {
     let mut rank = Rank::new(0, 8);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = NioCard::new(silent.local_addr().unwrap(), BODY_MAX).to_address();
+    let at = NioCard::new(vec![silent.local_addr().unwrap()], BODY_MAX).to_address();
     let mut endpoint = rank.device.connect(PeerId(3), &at).unwrap();
     rank.poll();
     assert!(rank.inlet.conn_manager.is_busy());
@@ -313,7 +313,7 @@ fn peer_without_a_listener_is_lost() {
     let mut rank = Rank::new(0, 8);
     let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _endpoint =
-        rank.device.connect(PeerId(3), &NioCard::new(closed_port, BODY_MAX).to_address()).unwrap();
+        rank.device.connect(PeerId(3), &NioCard::new(vec![closed_port], BODY_MAX).to_address()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
     rank.got.lost.clear();

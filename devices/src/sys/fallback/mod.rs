@@ -19,6 +19,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+pub(crate) fn interfaces() -> Result<Vec<super::Interface>, Errno> {
+    Err(Errno::UNSUPPORTED)
+}
+
 pub(crate) fn allowed() -> Vec<usize> {
     Vec::new()
 }

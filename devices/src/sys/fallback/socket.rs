@@ -16,7 +16,7 @@ macro_rules! refused {
 }
 
 refused! {
-    listen(IpAddr, i32) -> (OwnedFd, SocketAddr);
+    listen(SocketAddr, i32) -> (OwnedFd, SocketAddr);
     reach(IpAddr) -> ();
     connect(&SocketAddr) -> OwnedFd;
     is_connected(&OwnedFd) -> bool;

@@ -1,5 +1,6 @@
 mod cores;
 mod event;
+mod interfaces;
 pub(crate) mod membarrier;
 mod poll;
 pub(crate) mod socket;
@@ -8,6 +9,7 @@ mod wakeup;
 
 pub(crate) use cores::{allowed, numa_node, place, run_on};
 pub(crate) use event::EventFd;
+pub(crate) use interfaces::interfaces;
 pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use rustix::io::Errno;

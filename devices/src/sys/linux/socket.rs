@@ -19,9 +19,8 @@ fn stream(at: &SocketAddr) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, Some(ipproto::TCP))
 }
 
-/// Listens on a free port of `ip`. Up to `backlog` connections can wait to be accepted.
-pub(crate) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let at = SocketAddr::new(ip, 0);
+/// Listens at an address; port 0 is any free port. Up to `backlog` connections can wait to be accepted.
+pub(crate) fn listen(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
     let socket = stream(&at)?;
     rustix::net::bind(&socket, &at)?;
     rustix::net::listen(&socket, backlog)?;

@@ -13,6 +13,7 @@ pub(crate) fn run_named(name: &str) -> ExitCode {
     let boots = mpj::boot::detect().unwrap().expect("mpjrun has started this process");
     run_case(&boots, CASES.iter().find(|case| case.name == name).unwrap());
     boots.iter().for_each(|boot| say(&format!("done {}", boot.rank())));
+    boots[0].leave();
     ExitCode::SUCCESS
 }
 

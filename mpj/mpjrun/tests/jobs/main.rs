@@ -15,6 +15,7 @@ mod devices;
 mod exits;
 mod failures;
 mod hosts;
+mod hydra;
 mod intercomm;
 mod io;
 mod job;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         devices::TESTS,
         exits::TESTS,
         hosts::TESTS,
+        hydra::TESTS,
         intercomm::TESTS,
         io::TESTS,
         late_join::TESTS,

@@ -1,27 +1,35 @@
-//! Start-up of processes that `mpjrun` has started: one socket to `mpjrun`, and one thread that reads it.
+//! Start-up of processes that `mpjrun` or a process manager has started: one socket to the launcher, which is `mpjrun` or
+//! the agent of this host, and one thread that reads it.
+
+mod broadcaster;
+mod requests;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::Write;
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Broadcaster, Callback, Doorbell, Engine, Exit, ExitEvent, HostId, HostRanks, Hosts, Hub, IbvDriver,
-    JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site, SmDriver,
+    Callback, Doorbell, Engine, Exit, ExitEvent, HostId, HostRanks, Hosts, Hub, IbvDriver, JobKey, NioDriver,
+    Registry, Roster, Segment, ShmDriver, Site, SmDriver,
 };
+
+use broadcaster::ExitBroadcaster;
+use requests::{PendingRequest, PendingRequests};
 
 use super::control_reader::{ControlReader, DESCRIPTOR_LIMIT_REACHED};
 use super::control_writer::ControlWriter;
-use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame};
+use super::pmi::Session;
+use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, encode_frame};
 use super::{Boot, CARDS, control_fd};
 use crate::config::Config;
 use crate::report::{RankStats, RankWaits};
 
 #[derive(Clone, Debug)]
-pub(super) struct MpjrunBoot {
+pub(super) struct LaunchedBoot {
     rank: u32,
     process: Arc<ProcessState>,
 }
@@ -39,50 +47,10 @@ struct ProcessState {
     roster: Arc<Roster>,
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
-}
-
-/// Reports exits to `mpjrun` for the ranks of this process.
-struct ExitBroadcaster {
-    writer: Arc<ControlWriter>,
-    local_ranks: Range<u32>,
-    exit_query_pending: AtomicBool,
-}
-
-impl fmt::Debug for ExitBroadcaster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExitBroadcaster(ranks {:?})", self.local_ranks)
-    }
-}
-
-#[derive(Debug, Default)]
-struct PendingRequests {
-    next: u64,
-    waiting: HashMap<u64, PendingRequest>,
-    disconnect_reason: Option<String>,
-}
-
-enum PendingRequest {
-    Value(Callback<Vec<u8>>),
-    Fence(Callback<()>),
-}
-
-impl fmt::Debug for PendingRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PendingRequest::Value(..) => "Value",
-            PendingRequest::Fence(_) => "Fence",
-        })
-    }
-}
-
-impl PendingRequest {
-    fn fail(self, why: String) {
-        match self {
-            // By the contract of `Boot::get`, the callback of a failed request is dropped.
-            PendingRequest::Value(..) => (),
-            PendingRequest::Fence(then) => then(Err(why)),
-        }
-    }
+    /// The part of this process in the job of a process manager; `None` under `mpjrun`.
+    session: Option<Arc<Session>>,
+    /// Whether the process has left the job of its process manager, so that it needs the agent no more.
+    has_left: AtomicBool,
 }
 
 fn request_and_wait<T: Send + 'static>(send: impl FnOnce(Callback<T>)) -> Result<T, String> {
@@ -92,12 +60,12 @@ fn request_and_wait<T: Send + 'static>(send: impl FnOnce(Callback<T>)) -> Result
     reply.recv().unwrap_or_else(|_| Err(PROTOCOL_ERROR.into()))
 }
 
-const PROTOCOL_ERROR: &str = "protocol error: unexpected message from mpjrun";
+const PROTOCOL_ERROR: &str = "protocol error: unexpected message from the launcher";
 
 /// Returns the hosts of the job and the ranks of this process; the ranks must all be on one host.
 fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     let runs = welcome.hosts.iter().map(|(host, ranks)| (HostId(*host), *ranks));
-    let hosts = Hosts::from_runs(runs).map_err(|e| format!("mpjrun sent an invalid host map: {e}"))?;
+    let hosts = Hosts::from_runs(runs).map_err(|e| format!("the launcher sent an invalid host map: {e}"))?;
     let own = welcome.first_rank..welcome.first_rank.checked_add(welcome.ranks_here).ok_or(PROTOCOL_ERROR)?;
     let on_one_host = hosts.runs().any(|(_, ranks)| ranks.contains(&own.start) && own.end <= ranks.end);
     if own.is_empty() || !on_one_host {
@@ -106,7 +74,7 @@ fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     Ok((hosts, own))
 }
 
-impl MpjrunBoot {
+impl LaunchedBoot {
     /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if
     /// `mpjrun` did not start the process.
     ///
@@ -116,13 +84,22 @@ impl MpjrunBoot {
     /// # Errors
     /// The process has joined before, the variable that names the socket is invalid, `mpjrun` cannot be reached or sent
     /// an invalid message, the segment cannot be attached, or the control thread cannot be started.
-    pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
-        control_fd::socket()?.map(|socket| Self::connect(socket, on_launcher_exit)).transpose()
+    pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<LaunchedBoot>>, String> {
+        control_fd::socket()?.map(|socket| Self::connect(socket, None, on_launcher_exit)).transpose()
     }
 
-    fn connect(socket: UnixStream, on_launcher_exit: fn()) -> Result<Vec<MpjrunBoot>, String> {
+    /// Joins the job over a socket to `mpjrun`, or to the agent of this host. Under a process manager, `session` is the
+    /// part of this process in its job.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub(super) fn connect(
+        socket: UnixStream,
+        session: Option<Arc<Session>>,
+        on_launcher_exit: fn(),
+    ) -> Result<Vec<LaunchedBoot>, String> {
         let hello = encode_frame(&ToLauncher::Hello(ProtocolVersion::own())).map_err(|e| e.to_string())?;
-        (&socket).write_all(&hello).map_err(|e| format!("cannot write to mpjrun: {e}"))?;
+        (&socket).write_all(&hello).map_err(|e| format!("cannot write to the launcher: {e}"))?;
         let mut reader = ControlReader::default();
         let (welcome, memory) = match reader.next(&socket)? {
             (ToProcess::Welcome(welcome), memory) => (welcome, memory),
@@ -140,7 +117,7 @@ impl MpjrunBoot {
                 Some(segment.map_err(|e| e.to_string())?)
             }
             (true, None) => {
-                return Err(format!("mpjrun passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"));
+                return Err(format!("the launcher passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"));
             }
         };
         // `smdev` connects the ranks of one process. A job of one rank gets it too.
@@ -163,46 +140,21 @@ impl MpjrunBoot {
             roster,
             hub,
             segment,
+            session,
+            has_left: AtomicBool::new(false),
         });
         let control = Arc::clone(&process);
         let read = move || {
             control.read_loop(reader);
-            on_launcher_exit();
+            if !control.has_left.load(Ordering::Relaxed) {
+                on_launcher_exit();
+            }
         };
         std::thread::Builder::new()
             .name("control".into())
             .spawn(read)
             .map_err(|e| format!("cannot start the control thread: {e}"))?;
-        Ok(own.map(|rank| MpjrunBoot { rank, process: Arc::clone(&process) }).collect())
-    }
-}
-
-impl Broadcaster for ExitBroadcaster {
-    fn broadcast(&self, event: &ExitEvent) -> bool {
-        match (self.local_ranks.contains(&event.rank), WireExit::from(&event.exit)) {
-            (true, exit) => {
-                // Wait until the report is written, because the process might exit next. If the connection is broken,
-                // the report has no reader.
-                let _ = self.writer.send_and_wait(&ToLauncher::Exited { rank: event.rank, exit });
-                true
-            }
-            // The roster records the death when `mpjrun` sends it, in the same order to all processes.
-            (false, WireExit::Died(cause)) => {
-                self.writer.post(&ToLauncher::PeerLost { rank: event.rank, cause }).is_err()
-            }
-            (false, _) => true,
-        }
-    }
-
-    fn request_exits(&self) {
-        if !self.exit_query_pending.swap(true, Ordering::Relaxed) {
-            // If the connection is broken, the control thread reports every rank outside this process dead.
-            let _ = self.writer.post(&ToLauncher::QueryExits);
-        }
-    }
-
-    fn report_cause(&self, rank: u32, first: u32) {
-        let _ = self.writer.post(&ToLauncher::FailedDueTo { rank, cause_rank: first });
+        Ok(own.map(|rank| LaunchedBoot { rank, process: Arc::clone(&process) }).collect())
     }
 }
 
@@ -252,6 +204,9 @@ impl ProcessState {
                 break why;
             }
         };
+        if self.has_left.load(Ordering::Relaxed) {
+            return;
+        }
         let elsewhere = (0..self.hosts.size()).filter(|rank| !self.broadcaster.local_ranks.contains(rank));
         self.roster.report_died(elsewhere, &why);
         let waiting = {
@@ -312,9 +267,22 @@ impl ProcessState {
     }
 }
 
-impl Boot for MpjrunBoot {
+impl Boot for LaunchedBoot {
     fn has_launcher(&self) -> bool {
+        self.process.session.is_none()
+    }
+
+    fn reports_failures(&self) -> bool {
         true
+    }
+
+    fn leave(&self) {
+        let Some(session) = &self.process.session else { return };
+        let has_failed = self.process.roster.has_death();
+        self.process.has_left.store(true, Ordering::Relaxed);
+        // The agent waits for the end of this connection. If it has ended already, the agent has exited.
+        let _ = self.process.broadcaster.writer.socket().shutdown(Shutdown::Both);
+        if has_failed { session.wait_for_kill() } else { session.leave() }
     }
 
     fn rank(&self) -> u32 {
@@ -326,10 +294,12 @@ impl Boot for MpjrunBoot {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let ProcessState { hosts, host_ranks, .. } = &*self.process;
+        let ProcessState { hosts, host_ranks, session, .. } = &*self.process;
         let bell = Doorbell::new().map_err(|e| format!("cannot create the doorbell: {e}"))?;
         let mut site = Site::new(self.rank, hosts.size(), Arc::new(bell));
         site.ranks_on_host = host_ranks.len();
+        // The hosts of `mpjrun` are simulated.
+        site.spans_machines = session.is_some() && hosts.count() > 1;
         Ok(site)
     }
 
@@ -343,7 +313,9 @@ impl Boot for MpjrunBoot {
         };
         registry = match segment {
             Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), host_ranks.clone())),
-            None => registry.without(ShmDriver::NAME, "mpjrun has created no shared memory for this job"),
+            None => {
+                registry.without(ShmDriver::NAME, "the launcher has created no shared memory for this job")
+            }
         };
         // Opening `ibvdev` locks memory, and ranks on one host do not need the device.
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);

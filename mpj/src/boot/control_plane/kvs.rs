@@ -2,21 +2,15 @@
 
 use std::collections::HashMap;
 
-use mpj::boot::wire::{ToLauncher, ToProcess, WireExit};
-
-#[derive(Debug)]
-pub(crate) struct Reply {
-    /// The index of the process.
-    pub(crate) to: usize,
-    pub(crate) message: ToProcess,
-}
+use super::{Outgoing, To};
+use crate::boot::wire::{ToLauncher, ToProcess, WireExit};
 
 /// The index of a process, and the `id` of its request.
 type Requester = (usize, u64);
 
 /// The published keys, the pending gets and fences, and the exits of the ranks.
 #[derive(Debug)]
-pub(crate) struct KvsServer {
+pub(super) struct KvsServer {
     /// By rank: its latest exit report; `None` before the first.
     exits: Vec<Option<WireExit>>,
     dead: Vec<u32>,
@@ -28,7 +22,7 @@ pub(crate) struct KvsServer {
 }
 
 impl KvsServer {
-    pub(crate) fn new(size: u32) -> KvsServer {
+    pub(super) fn new(size: u32) -> KvsServer {
         let exits = (0..size).map(|_| None).collect();
         KvsServer {
             exits,
@@ -45,8 +39,8 @@ impl KvsServer {
     }
 
     /// Handles a request of process `from`. Returns the replies that can be sent now, to any process.
-    pub(crate) fn request(&mut self, from: usize, request: ToLauncher) -> Vec<Reply> {
-        let reply_to_sender = |message| vec![Reply { to: from, message }];
+    pub(super) fn request(&mut self, from: usize, request: ToLauncher) -> Vec<Outgoing> {
+        let reply_to_sender = |message| vec![Outgoing { to: To::Process(from), message }];
         match request {
             ToLauncher::Put { rank, key, value } => {
                 let key = (rank, key);
@@ -90,22 +84,25 @@ impl KvsServer {
         }
     }
 
-    fn release_fence(&mut self, result: Result<(), String>) -> Vec<Reply> {
-        let reply = |(to, id)| Reply { to, message: ToProcess::FenceDone { id, result: result.clone() } };
+    fn release_fence(&mut self, result: Result<(), String>) -> Vec<Outgoing> {
+        let reply = |(to, id)| {
+            let message = ToProcess::FenceDone { id, result: result.clone() };
+            Outgoing { to: To::Process(to), message }
+        };
         self.fence.drain(..).map(reply).collect()
     }
 
-    pub(crate) fn exit_of(&self, rank: u32) -> Option<&WireExit> {
+    pub(super) fn exit_of(&self, rank: u32) -> Option<&WireExit> {
         self.exits.get(rank as usize)?.as_ref()
     }
 
-    pub(crate) fn dead(&self) -> &[u32] {
+    pub(super) fn dead(&self) -> &[u32] {
         &self.dead
     }
 
     /// Records the exit of a rank. Returns the error replies to the requests that this exit fails, or `None` if the
     /// exit adds nothing to an earlier one.
-    pub(crate) fn record_exit(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Reply>> {
+    pub(super) fn record_exit(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Outgoing>> {
         let known = self.exits.get_mut(rank as usize)?;
         match (&*known, end) {
             (None, _)
@@ -132,8 +129,8 @@ impl KvsServer {
     }
 }
 
-fn reply((to, id): Requester, value: Result<Vec<u8>, String>) -> Reply {
-    Reply { to, message: ToProcess::Value { id, value } }
+fn reply((to, id): Requester, value: Result<Vec<u8>, String>) -> Outgoing {
+    Outgoing { to: To::Process(to), message: ToProcess::Value { id, value } }
 }
 
 fn exit_reason(rank: u32, end: &WireExit) -> String {

@@ -9,7 +9,7 @@ use mpj_devices::PeerId;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
-use crate::boot::wire::{ExitRun, FrameDecoder};
+use crate::boot::wire::{ExitRun, FrameDecoder, WireExit};
 use crate::config::Config;
 
 struct Launcher {
@@ -55,11 +55,11 @@ fn welcome() -> Welcome {
     }
 }
 
-fn join() -> (Launcher, Vec<MpjrunBoot>) {
+fn join() -> (Launcher, Vec<LaunchedBoot>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     launcher.send(&ToProcess::Welcome(welcome()), None);
-    let boots = MpjrunBoot::connect(theirs, || ()).unwrap();
+    let boots = LaunchedBoot::connect(theirs, None, || ()).unwrap();
     assert_eq!(launcher.recv(), ToLauncher::Hello(ProtocolVersion::own()));
     (launcher, boots)
 }
@@ -82,7 +82,10 @@ fn welcome_defines_ranks_hosts_and_devices() {
     let opened = boots[1].registry().open(&site, &Config::default()).unwrap();
     let names: Vec<&str> = opened.opened.iter().map(|opened| opened.device.name()).collect();
     assert_eq!(names, ["smdev", "niodev"]);
-    assert_eq!(opened.failed[0].to_string(), "shmdev: mpjrun has created no shared memory for this job");
+    assert_eq!(
+        opened.failed[0].to_string(),
+        "shmdev: the launcher has created no shared memory for this job"
+    );
 }
 
 #[test]
@@ -102,19 +105,19 @@ fn invalid_placements_are_rejected() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
         launcher.send(&ToProcess::Welcome(wrong.clone()), None);
-        MpjrunBoot::connect(theirs, || ()).map(|boots| panic!("{wrong:?}: {boots:?}")).unwrap_err();
+        LaunchedBoot::connect(theirs, None, || ()).map(|boots| panic!("{wrong:?}: {boots:?}")).unwrap_err();
     }
 }
 
 /// Requests key `k` of a rank. The reply comes through the channel, which is closed if the callback is dropped.
-fn request(boot: &MpjrunBoot, rank: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
+fn request(boot: &LaunchedBoot, rank: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
     let (sender, receiver) = mpsc::channel();
     boot.get(rank, "k", Box::new(move |reply| sender.send(reply).unwrap()));
     receiver
 }
 
 /// Joins a job with shared memory for `ranks` ranks, and returns the memory as well.
-fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<MpjrunBoot>, String>) {
+fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<LaunchedBoot>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     let segment = Segment::create(ranks, &Config::default()).unwrap();
@@ -122,7 +125,7 @@ fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<MpjrunBoot>, S
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.send(&ToProcess::Welcome(Welcome { has_segment: true, ..welcome() }), Some(&memory));
-    (launcher, memory, MpjrunBoot::connect(theirs, || ()))
+    (launcher, memory, LaunchedBoot::connect(theirs, None, || ()))
 }
 
 #[test]

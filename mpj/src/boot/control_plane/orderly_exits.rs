@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
+use crate::boot::wire::{ExitRun, ToProcess, WireExit};
 
 /// How long orderly exits are collected before they are sent.
 const DELAY: Duration = Duration::from_millis(200);
@@ -16,7 +16,7 @@ const DELAY: Duration = Duration::from_millis(200);
 const MAX_BATCH: usize = 1 << 14;
 
 #[derive(Debug, Default)]
-pub(crate) struct OrderlyExits {
+pub(super) struct OrderlyExits {
     /// The rank of each reported exit, in order; a rank that first closes and then leaves occurs twice.
     exits: Vec<u32>,
     /// By requesting process: the number of entries of `exits` that were sent to it.
@@ -27,26 +27,26 @@ pub(crate) struct OrderlyExits {
 }
 
 impl OrderlyExits {
-    pub(crate) fn add(&mut self, rank: u32, now: Instant) {
+    pub(super) fn add(&mut self, rank: u32, now: Instant) {
         self.exits.push(rank);
         if !self.waiting_processes.is_empty() {
             self.due.get_or_insert(now + DELAY);
         }
     }
 
-    pub(crate) fn add_query(&mut self, process: usize, now: Instant) {
+    pub(super) fn add_query(&mut self, process: usize, now: Instant) {
         self.waiting_processes.insert(process);
         if *self.sent_counts.entry(process).or_default() < self.exits.len() {
             self.due.get_or_insert(now + DELAY);
         }
     }
 
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// Returns the messages that are due; `exit_of` returns how a rank exited.
-    pub(crate) fn take_due<'a>(
+    pub(super) fn take_due<'a>(
         &mut self,
         now: Instant,
         exit_of: impl Fn(u32) -> Option<&'a WireExit>,
@@ -188,7 +188,7 @@ mod tests {
         let messages = messages(&ranks, exit_of);
         let mut sent = 0;
         for message in &messages {
-            mpj::boot::wire::encode_frame(message).unwrap();
+            crate::boot::wire::encode_frame(message).unwrap();
             let ToProcess::OrderlyExits(runs) = message else { panic!("{message:?}") };
             sent += runs.iter().map(|run| run.len as usize).sum::<usize>();
         }

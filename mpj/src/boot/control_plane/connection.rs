@@ -1,30 +1,33 @@
-//! The `mpjrun` end of one process's control socket. It never blocks, whatever the process does.
+//! A control connection that never blocks, whatever the other end does: that of `mpjrun` or an agent to a process, or
+//! of one agent to another.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, Read};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use mpj::boot::wire::{FrameDecoder, ToLauncher, ToProcess, encode_frame};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-/// The number of bytes after which `receive` returns, so that one process does not delay the others. A socket buffer
-/// holds less by default, so all messages of an exited process are read.
+use crate::boot::wire::{FrameDecoder, encode_frame};
+
+/// The number of bytes after which `receive` returns, so that one sender does not delay the others. The buffer of a Unix
+/// socket holds less by default, so all messages of an exited process are read.
 const MAX_READ_PER_POLL: usize = 4 << 20;
 
-/// If more bytes than this are queued, the process is considered to violate the protocol, because it does not read its
-/// socket. The queue of a stopped process is usually far shorter.
+/// If more bytes than this are queued, the other end is considered to violate the protocol, because it does not read.
+/// The queue of a stopped process is usually far shorter.
 const MAX_BACKLOG: usize = 64 << 20;
 
+/// One end of a control connection, which receives messages of type `M`.
 #[derive(Debug)]
-pub(crate) struct Control {
-    socket: UnixStream,
+pub struct ControlConnection<M> {
+    socket: OwnedFd,
     frames: FrameDecoder,
-    received: VecDeque<ToLauncher>,
+    received: VecDeque<M>,
     /// Frames with unsent bytes.
     send_queue: VecDeque<QueueEntry>,
     backlog: usize,
@@ -33,9 +36,10 @@ pub(crate) struct Control {
     closed: bool,
 }
 
-/// The rest of the queue after [`Control::flush`].
+/// The rest of the queue after [`ControlConnection::flush`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unsent {
+pub enum Unsent {
+    /// Nothing.
     Nothing,
     /// Frames that can be sent when the socket is writable.
     Frames,
@@ -48,39 +52,39 @@ pub(crate) enum Unsent {
 struct QueueEntry {
     bytes: Vec<u8>,
     sent: usize,
-    fd: Option<Rc<OwnedFd>>,
+    fd: Option<Arc<OwnedFd>>,
 }
 
-impl Control {
-    pub(crate) fn new(socket: UnixStream) -> std::io::Result<Control> {
-        socket.set_nonblocking(true)?;
-        Ok(Control {
-            socket,
+impl<M: DeserializeOwned> ControlConnection<M> {
+    /// Creates one end from a connected stream socket.
+    pub fn new(socket: impl Into<OwnedFd>) -> ControlConnection<M> {
+        ControlConnection {
+            socket: socket.into(),
             frames: FrameDecoder::default(),
             received: VecDeque::new(),
             send_queue: VecDeque::new(),
             backlog: 0,
             overflowed: false,
             closed: false,
-        })
+        }
     }
 
     /// Receives pending messages. After `MAX_READ_PER_POLL` bytes, the rest stays in the socket.
     ///
     /// # Errors
-    /// The process sent bytes that are not a valid message.
-    pub(crate) fn receive(&mut self) -> Result<(), String> {
+    /// The other end sent bytes that are not a valid message.
+    pub fn receive(&mut self) -> Result<(), String> {
         let mut bytes = [0; 16 << 10];
         let mut total = 0;
         while !self.closed && total < MAX_READ_PER_POLL {
-            match (&self.socket).read(&mut bytes) {
-                Ok(0) => self.closed = true,
-                Ok(got) => {
+            match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => self.closed = true,
+                Ok((_, got)) => {
                     total += got;
                     self.frames.push(&bytes[..got]);
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
                 // For example, the socket is reset if the process exits before it has read all messages.
                 Err(_) => self.closed = true,
             }
@@ -92,7 +96,7 @@ impl Control {
     }
 
     /// Returns an error if more than `MAX_BACKLOG` bytes were ever queued; `send` then drops further messages.
-    pub(crate) fn check_backlog(&self) -> Result<(), String> {
+    pub fn check_backlog(&self) -> Result<(), String> {
         match self.overflowed {
             true => Err(format!(
                 "it does not read its control socket (more than {} MiB pending)",
@@ -102,39 +106,49 @@ impl Control {
         }
     }
 
-    pub(crate) fn next(&mut self) -> Option<ToLauncher> {
+    /// Takes the next received message.
+    #[expect(clippy::should_implement_trait, reason = "more messages can arrive after `None`")]
+    pub fn next(&mut self) -> Option<M> {
         self.received.pop_front()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Returns whether the other end has closed the connection, or [`close`](Self::close) was called.
+    pub fn is_closed(&self) -> bool {
         self.closed
     }
 
     /// If the connection was closed in the middle of a message, returns a description of the position.
-    pub(crate) fn incomplete_frame(&self) -> Option<String> {
+    pub fn incomplete_frame(&self) -> Option<String> {
         self.closed.then(|| self.frames.incomplete_frame()).flatten()
     }
 
-    /// Ends the use of the connection: nothing more is received or sent, and a process that waits for a message gets the
-    /// end of the stream.
-    pub(crate) fn close(&mut self) {
+    /// Ends the use of the connection: nothing more is received or sent, and the other end gets the end of the stream.
+    pub fn close(&mut self) {
         self.closed = true;
-        // Fails only if the process has closed its end.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        // Fails only if the other end has closed the connection.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         self.received.clear();
         self.send_queue.clear();
         self.backlog = 0;
     }
 
-    pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
+    /// Ends the sending direction: the other end gets the end of the stream after the sent bytes, and can still send.
+    pub fn finish_sending(&mut self) {
+        // Fails only if the other end has closed the connection.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+    }
+
+    /// Queues a message, and a descriptor that is sent with it. [`flush`](Self::flush) sends it.
+    pub fn send(&mut self, message: &impl Serialize, fd: Option<Arc<OwnedFd>>) {
         match encode_frame(message) {
             Ok(bytes) => self.send_frame(&bytes, fd),
-            // The message exceeds the limit, which should not happen. The process gets no further messages.
+            // The message exceeds the limit, which should not happen. The other end gets no further messages.
             Err(_) => self.close(),
         }
     }
 
-    pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
+    /// Queues an encoded message.
+    pub fn send_frame(&mut self, frame: &[u8], fd: Option<Arc<OwnedFd>>) {
         if self.closed || self.overflowed {
             return;
         }
@@ -146,8 +160,13 @@ impl Control {
         }
     }
 
+    /// Returns whether queued frames have unsent bytes.
+    pub fn has_backlog(&self) -> bool {
+        !self.send_queue.is_empty()
+    }
+
     /// Sends queued frames until the socket would block.
-    pub(crate) fn flush(&mut self) -> Unsent {
+    pub fn flush(&mut self) -> Unsent {
         while let Some(next) = self.send_queue.front_mut() {
             match transmit(&self.socket, next) {
                 Ok(sent) => {
@@ -172,7 +191,7 @@ impl Control {
     }
 }
 
-fn transmit(socket: &UnixStream, frame: &QueueEntry) -> Result<usize, Errno> {
+fn transmit(socket: &OwnedFd, frame: &QueueEntry) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);
@@ -183,7 +202,7 @@ fn transmit(socket: &UnixStream, frame: &QueueEntry) -> Result<usize, Errno> {
     rustix::net::sendmsg(socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
-impl AsFd for Control {
+impl<M> AsFd for ControlConnection<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -191,41 +210,19 @@ impl AsFd for Control {
 
 #[cfg(test)]
 mod tests {
-    use mpj::boot::wire::MAX_MESSAGE;
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use rustix::thread::{CapabilitySet, CapabilitySets};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::boot::wire::{MAX_MESSAGE, ToLauncher, ToProcess};
 
     #[test]
     fn message_above_the_limit_ends_the_connection() {
         let (socket, mut process) = UnixStream::pair().unwrap();
-        let mut control = Control::new(socket).unwrap();
+        let mut control = ControlConnection::<ToLauncher>::new(socket);
         control.send(&ToProcess::Value { id: 0, value: Ok(vec![0; MAX_MESSAGE]) }, None);
         assert!(control.is_closed() && control.flush() == Unsent::Nothing);
         process.set_nonblocking(true).unwrap();
         assert_eq!(process.read(&mut [0; 8]).unwrap(), 0, "the end of the stream");
-    }
-
-    /// The limit applies to threads without the capabilities of root.
-    #[test]
-    fn descriptor_beyond_the_limit_is_sent_later() {
-        let none = CapabilitySet::empty();
-        let test = move || {
-            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-            rustix::thread::set_capabilities(None, sets).unwrap();
-            let limit = getrlimit(Resource::Nofile);
-            setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
-            let (socket, _process) = UnixStream::pair().unwrap();
-            let mut control = Control::new(socket).unwrap();
-            let fd: Rc<OwnedFd> = Rc::new(std::fs::File::open("/dev/null").unwrap().into());
-            for id in 0..100 {
-                control.send(&ToProcess::Value { id, value: Ok(Vec::new()) }, Some(Rc::clone(&fd)));
-            }
-            let limited = control.flush();
-            setrlimit(Resource::Nofile, limit).unwrap();
-            (limited, control.flush())
-        };
-        assert_eq!(std::thread::spawn(test).join().unwrap(), (Unsent::Descriptor, Unsent::Nothing));
     }
 }

@@ -4,70 +4,54 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use mpj_devices::config::SHM_POOL_MIB;
-use mpj_devices::{HostId, Segment};
+use mpj_devices::Segment;
+use mpj_devices::config::{Config, SHM_POOL_MIB};
 use rustix::process::Resource;
-
-use crate::job::Job;
-use crate::verdict::LaunchError;
 
 /// Upper bound of the bytes that a segment's file needs in addition to `Segment::needed`, not counting pools.
 const MAX_FILE_OVERHEAD: u64 = 64 << 10;
 
-impl Job<'_> {
-    /// At the first join, creates the segment of each host that needs one. Programs that never join need none.
-    pub(crate) fn create_segments(&mut self) -> Result<(), LaunchError> {
-        if self.segments.is_empty() {
-            let mut reserved = 0;
-            let segment =
-                |host| self.spec.needs_segment(host).then(|| self.segment(host, &mut reserved)).transpose();
-            self.segments = self.spec.placement.ids().map(segment).collect::<Result<_, _>>()?;
-        }
-        Ok(())
-    }
-
-    /// Creates the segment of one host, and adds its size to `reserved`, the total of the segments so far. No rank has
-    /// touched their memory yet, so it still counts as available.
-    fn segment(&self, host: HostId, reserved: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
-        let placement = &self.spec.placement;
-        let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
-        let needed = Segment::needed(size, config) as u64;
-        let file_size = needed + MAX_FILE_OVERHEAD;
-        *reserved += file_size;
-        let total = *reserved;
-        let error = |why: &dyn fmt::Display| {
-            let sum = match total == file_size {
-                true => String::new(),
-                false => format!(" ({} MiB with the preceding hosts)", total.div_ceil(1 << 20)),
-            };
-            LaunchError::new(format!(
-                "cannot allocate {} MiB of shared memory for {size} ranks{}{sum}: {why}",
-                needed.div_ceil(1 << 20),
-                placement.host_suffix(host),
-            ))
+/// Creates the segment of a host with `ranks` ranks; returns its descriptor, which only these ranks may attach.
+///
+/// `reserved` is the total of the segments that this process has created so far, and their size is added to it: no rank
+/// has touched their memory yet, so it still counts as available. `host` names the host in the error, such as
+/// " of host a".
+///
+/// # Errors
+/// A text that says how much memory is lacking, where, and what to do.
+pub fn host_segment(ranks: u32, config: &Config, host: &str, reserved: &mut u64) -> Result<OwnedFd, String> {
+    let needed = Segment::needed(ranks, config) as u64;
+    let file_size = needed + MAX_FILE_OVERHEAD;
+    *reserved += file_size;
+    let total = *reserved;
+    let error = |why: &dyn fmt::Display| {
+        let sum = match total == file_size {
+            true => String::new(),
+            false => format!(" ({} MiB with the preceding hosts)", total.div_ceil(1 << 20)),
         };
-        let too_large = |why: &dyn fmt::Display| {
-            error(&format_args!(
-                "{why}; or lower MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB, or use another device (--devices)"
-            ))
-        };
-        if let Some(why) = why_unavailable(file_size, total) {
-            return Err(too_large(&why));
-        }
-        let mut config = config.clone();
-        if !fits_address_space(Segment::mapped(size, &config) as u64) {
-            // The job also runs without pool blocks in the segment, but then it copies messages.
-            config.set(&SHM_POOL_MIB, 0).map_err(|e| error(&e))?;
-        }
-        let segment =
-            Segment::create(size, &config).map_err(|e| too_large(&format_args!("{e}; free some memory")))?;
-        // SAFETY: the duplicate is only passed on to the processes, which attach it.
-        #[expect(unsafe_code, reason = "see above")]
-        let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| error(&e))?;
-        Ok(Rc::new(fd))
+        let mib = needed.div_ceil(1 << 20);
+        format!("cannot allocate {mib} MiB of shared memory for {ranks} ranks{host}{sum}: {why}")
+    };
+    let too_large = |why: &dyn fmt::Display| {
+        error(&format_args!(
+            "{why}; or lower MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB, or use another device (--devices)"
+        ))
+    };
+    if let Some(why) = why_unavailable(file_size, total) {
+        return Err(too_large(&why));
     }
+    let mut config = config.clone();
+    if !fits_address_space(Segment::mapped(ranks, &config) as u64) {
+        // The job also runs without pool blocks in the segment, but then it copies messages.
+        config.set(&SHM_POOL_MIB, 0).map_err(|e| error(&e))?;
+    }
+    let segment =
+        Segment::create(ranks, &config).map_err(|e| too_large(&format_args!("{e}; free some memory")))?;
+    // SAFETY: by the contract of this function, only the ranks of the host attach the duplicate.
+    #[expect(unsafe_code, reason = "see above")]
+    let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| error(&e))?;
+    Ok(fd)
 }
 
 /// Returns whether `bytes` are at most a quarter of the limit of a process's address space.
@@ -165,7 +149,7 @@ mod tests {
 
     impl Tree {
         fn new(name: &str, files: &[(&str, &str)]) -> Tree {
-            let root = std::env::temp_dir().join(format!("mpjrun-{}-{name}", std::process::id()));
+            let root = std::env::temp_dir().join(format!("mpj-memory-{}-{name}", std::process::id()));
             for (path, text) in files {
                 let path = root.join(path);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();

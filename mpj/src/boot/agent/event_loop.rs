@@ -1,0 +1,238 @@
+//! The event loop of an agent.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mpj_devices::{HostId, HostRanks, Hosts, JobKey};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
+use serde::de::DeserializeOwned;
+
+use super::local::LocalListener;
+use super::peers::{RootListener, ToRoot, Upstream};
+use super::{AgentSetup, Peers};
+use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
+use crate::boot::pmi::client::PmiClient;
+use crate::boot::pmi::{KILL_WAIT, OUTPUT_TIME};
+use crate::boot::wire::ToLauncher;
+use crate::run::print_error;
+
+/// Runs an agent until its processes have left; the root runs until all processes of the job have left.
+pub(super) fn run(setup: AgentSetup, client: PmiClient) {
+    let mut agent = Agent::new(setup, client);
+    while agent.stage != Stage::Over {
+        agent.wait();
+        agent.accept();
+        agent.read_processes();
+        agent.read_agents();
+        agent.check_process_manager();
+        agent.flush();
+        agent.tick(Instant::now());
+        agent.flush();
+    }
+    if agent.is_orderly {
+        // If this fails, the process manager reports that this process exits too early.
+        let _ = agent.client.finalize();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Running,
+    /// All processes of this host have left, and the root closes the connection when it has read everything.
+    Leaving,
+    /// The job ends with this code, and the process manager gets the request at this time.
+    Failed(u8, Instant),
+    /// The process manager is killing the job, and should have killed this process at this time.
+    Killing(Instant),
+    Over,
+}
+
+/// A process of this host.
+pub(super) struct LocalProcess {
+    pub(super) rank: u32,
+    pub(super) pid: i32,
+    /// `None` before the process has connected.
+    pub(super) connection: Option<ControlConnection<ToLauncher>>,
+    /// Whether the process has got its welcome.
+    pub(super) joined: bool,
+    /// Whether the end of the connection was handled.
+    pub(super) ended: bool,
+}
+
+/// The connection from the agent of another host.
+pub(super) struct Relay {
+    pub(super) host: HostId,
+    pub(super) connection: ControlConnection<ToRoot>,
+    pub(super) ended: bool,
+}
+
+pub(super) enum Role {
+    Root { monitor: Box<JobMonitor>, relays: Vec<Relay>, listener: Option<RootListener> },
+    Relay(Upstream),
+}
+
+pub(super) struct Agent {
+    pub(super) hosts: Hosts,
+    pub(super) ranks: HostRanks,
+    pub(super) key: JobKey,
+    pub(super) devices: Option<Vec<String>>,
+    pub(super) segment: Option<Arc<OwnedFd>>,
+    pub(super) listener: LocalListener,
+    /// The processes of this host, by the index of their rank.
+    pub(super) processes: Vec<LocalProcess>,
+    pub(super) role: Role,
+    pub(super) client: PmiClient,
+    /// Whether the process manager may still send something: the end of its connection.
+    pub(super) polls_client: bool,
+    pub(super) stage: Stage,
+    pub(super) is_orderly: bool,
+}
+
+impl Agent {
+    fn new(setup: AgentSetup, client: PmiClient) -> Agent {
+        let AgentSetup { hosts, host, key, devices, segment, listener, peers } = setup;
+        let ranks = hosts.ranks_of(host);
+        let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
+        let role = match peers {
+            Peers::Root(listener) => {
+                Role::Root { monitor: Box::new(JobMonitor::new(hosts.size())), relays: Vec::new(), listener }
+            }
+            Peers::Relay(upstream) => Role::Relay(upstream),
+        };
+        Agent {
+            processes: ranks.iter().map(process).collect(),
+            ranks,
+            hosts,
+            key,
+            devices,
+            segment: segment.map(Arc::new),
+            listener,
+            role,
+            client,
+            polls_client: true,
+            stage: Stage::Running,
+            is_orderly: false,
+        }
+    }
+
+    /// Waits for input, for space to write, or until something is due.
+    fn wait(&self) {
+        let now = Instant::now();
+        let due = match (&self.role, self.stage) {
+            (_, Stage::Failed(_, until) | Stage::Killing(until)) => Some(until),
+            (Role::Root { monitor, listener, .. }, _) => {
+                let strangers = listener.as_ref().and_then(RootListener::due);
+                [monitor.due(), strangers].into_iter().flatten().min()
+            }
+            (Role::Relay(_), _) => None,
+        };
+        let timeout = due.map(|due| due.saturating_duration_since(now)).map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        if self.polls_client {
+            fds.push(PollFd::new(self.client.socket(), PollFlags::IN));
+        }
+        for process in &self.processes {
+            fds.extend(process.connection.iter().filter(|_| !process.ended).map(interest));
+        }
+        match &self.role {
+            Role::Root { relays, listener, .. } => {
+                fds.extend(
+                    relays.iter().filter(|relay| !relay.ended).map(|relay| interest(&relay.connection)),
+                );
+                let sockets = listener.iter().flat_map(RootListener::to_poll);
+                fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+            }
+            Role::Relay(upstream) => fds.extend((!upstream.is_closed()).then(|| interest(upstream))),
+        }
+        // After an error, such as an interruption, everything is read once more.
+        let _ = poll(&mut fds, timeout.as_ref());
+    }
+
+    /// Handles the end of the process manager, which sends nothing without a request.
+    fn check_process_manager(&mut self) {
+        let mut byte = [0];
+        let how = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(self.client.socket(), &mut byte, how) {
+            // The processes of this host read the end of their connections, and are killed.
+            Ok((_, 0)) => self.stage = Stage::Over,
+            Ok(_) => self.polls_client = false,
+            Err(_) => {}
+        }
+    }
+
+    /// Performs what is due, and ends the job or this agent if nothing remains to be done.
+    fn tick(&mut self, now: Instant) {
+        match self.stage {
+            Stage::Running => {}
+            Stage::Failed(code, until) if until <= now => {
+                // If the process manager has exited, its other processes kill the job.
+                let _ = self.client.abort(code);
+                self.stage = Stage::Killing(now + KILL_WAIT);
+                return;
+            }
+            Stage::Killing(until) if until <= now => {
+                self.stage = Stage::Over;
+                return;
+            }
+            Stage::Leaving | Stage::Failed(..) | Stage::Killing(_) | Stage::Over => return,
+        }
+        let all_ended = self.processes.iter().all(|process| process.ended);
+        let (monitor, relays) = match &mut self.role {
+            Role::Root { monitor, relays, .. } => (monitor, relays),
+            Role::Relay(upstream) => {
+                if all_ended && !upstream.has_backlog() {
+                    upstream.finish_sending();
+                    self.stage = Stage::Leaving;
+                }
+                return;
+            }
+        };
+        let outgoing = monitor.tick(now);
+        let all_ended = all_ended && relays.iter().all(|relay| relay.ended);
+        let end = monitor.end(now);
+        self.send(outgoing);
+        match end {
+            Some(JobEnd::Failed { code, line }) => self.fail(code, &line),
+            Some(JobEnd::Orderly) if all_ended => self.finish(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        (self.stage, self.is_orderly) = (Stage::Over, true);
+    }
+
+    /// Prints why the job fails, and ends it with an exit code.
+    pub(super) fn fail(&mut self, code: u8, line: &str) {
+        print_error(&line);
+        self.stage = Stage::Failed(code, Instant::now() + OUTPUT_TIME);
+    }
+
+    fn flush(&mut self) {
+        // If bytes remain, the next wait includes the socket.
+        for connection in self.processes.iter_mut().filter_map(|process| process.connection.as_mut()) {
+            connection.flush();
+        }
+        match &mut self.role {
+            Role::Root { relays, .. } => {
+                for relay in relays {
+                    relay.connection.flush();
+                }
+            }
+            Role::Relay(upstream) => {
+                upstream.flush();
+            }
+        }
+    }
+}
+
+/// Returns what to wait for at a connection.
+fn interest<M: DeserializeOwned>(connection: &ControlConnection<M>) -> PollFd<'_> {
+    let flags = if connection.has_backlog() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    PollFd::new(connection, flags)
+}

@@ -1,0 +1,188 @@
+//! The sockets between the agent of a host and the processes of that host.
+//!
+//! The agent listens at an abstract name: it vanishes with the agent, and only processes of the same network namespace
+//! can reach it. A process binds its own end to a name that contains its rank, so the agent knows the rank from the
+//! address, and two processes cannot have one rank. Both ends check that the other one belongs to the same user.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use mpj_devices::HostId;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+/// The names of one host's sockets.
+#[derive(Clone, Debug)]
+pub(in crate::boot) struct LocalNames {
+    base: String,
+}
+
+impl LocalNames {
+    /// Creates the names for a host of the job with this key-value store.
+    pub(in crate::boot) fn new(store: &str, host: HostId) -> LocalNames {
+        let user = rustix::process::getuid().as_raw();
+        LocalNames { base: format!("mpj-{user}-{:016x}-{}", fnv1a(store.as_bytes()), host.0) }
+    }
+
+    fn of_rank(&self, rank: u32) -> String {
+        format!("{}-{rank}", self.base)
+    }
+
+    fn rank_of(&self, name: &[u8]) -> Option<u32> {
+        str::from_utf8(name).ok()?.strip_prefix(&self.base)?.strip_prefix('-')?.parse().ok()
+    }
+}
+
+/// The hash of FNV-1a: the same in every build, because the programs of a job can differ. A socket name has at most 107
+/// bytes, and the name of a key-value store up to 256.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The socket at which an agent listens.
+#[derive(Debug)]
+pub(in crate::boot) struct LocalListener {
+    names: LocalNames,
+    listener: UnixListener,
+}
+
+/// A process that has connected to its agent.
+pub(super) struct Arrival {
+    pub(super) rank: u32,
+    /// The process id for messages; in another process id namespace it is 0.
+    pub(super) pid: i32,
+    pub(super) stream: UnixStream,
+}
+
+impl LocalListener {
+    /// Listens for the processes of a host.
+    ///
+    /// # Errors
+    /// The name is in use, or the system lacks a resource.
+    pub(in crate::boot) fn bind(names: LocalNames) -> Result<LocalListener, String> {
+        let listener = SocketAddr::from_abstract_name(&names.base).and_then(|at| {
+            let listener = UnixListener::bind_addr(&at)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let explain = |e: io::Error| {
+            match e.kind() {
+            ErrorKind::AddrInUse => {
+                "two processes act as the first rank of this host: the process manager gave both the same rank".into()
+            }
+            _ => failed("listen for the processes of this host", &e),
+        }
+        };
+        Ok(LocalListener { names, listener: listener.map_err(explain)? })
+    }
+
+    /// Accepts the next process of this user that has a rank; `None` if no other waits.
+    pub(super) fn accept(&self) -> Option<Arrival> {
+        loop {
+            let (stream, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                // No process waits, or a descriptor is lacking. The caller polls again.
+                Err(_) => return None,
+            };
+            let rank = from.as_abstract_name().and_then(|name| self.names.rank_of(name));
+            if let (Some(rank), Ok(pid)) = (rank, check_user(&stream)) {
+                return Some(Arrival { rank, pid, stream });
+            }
+        }
+    }
+}
+
+impl AsFd for LocalListener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Connects the process of a rank to the agent of its host.
+///
+/// # Errors
+/// The agent has exited, belongs to another user, or another process has this rank.
+pub(in crate::boot) fn connect(names: &LocalNames, rank: u32) -> Result<UnixStream, String> {
+    let what = "connect to the agent of this host";
+    let system = |e: rustix::io::Errno| failed(what, &io::Error::from(e));
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(system)?;
+    let name = |name: String| SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(system);
+    rustix::net::bind(&socket, &name(names.of_rank(rank))?).map_err(|e| match io::Error::from(e).kind() {
+        ErrorKind::AddrInUse => format!("another process of this job has rank {rank} as well"),
+        _ => system(e),
+    })?;
+    rustix::net::connect(&socket, &name(names.base.clone())?).map_err(system)?;
+    let stream = UnixStream::from(socket);
+    check_user(&stream).map_err(|why| format!("cannot {what}: {why}"))?;
+    Ok(stream)
+}
+
+/// Returns the process id of the other end, which must belong to the user of this process.
+fn check_user(stream: &UnixStream) -> Result<i32, String> {
+    let peer = sockopt::socket_peercred(stream).map_err(|e| io::Error::from(e).to_string())?;
+    match peer.uid == rustix::process::getuid() {
+        true => Ok(peer.pid.as_raw_nonzero().get()),
+        false => Err(format!("it belongs to user {}", peer.uid.as_raw())),
+    }
+}
+
+fn failed(what: &str, error: &dyn fmt::Display) -> String {
+    format!("cannot {what}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn names(test: &str) -> LocalNames {
+        LocalNames::new(&format!("{test}-{}", std::process::id()), HostId(3))
+    }
+
+    #[test]
+    fn agent_learns_the_ranks_of_its_processes() {
+        let names = names("ranks");
+        let listener = LocalListener::bind(names.clone()).unwrap();
+        let mut streams: Vec<_> = [0, 70_000].map(|rank| connect(&names, rank).unwrap()).into();
+        for (rank, mut stream) in [0, 70_000].into_iter().zip(streams.drain(..)) {
+            let mut arrival = listener.accept().expect("a process waits");
+            assert_eq!((arrival.rank, arrival.pid as u32), (rank, std::process::id()));
+            arrival.stream.write_all(&[rank as u8]).unwrap();
+            let mut got = [0];
+            stream.read_exact(&mut got).unwrap();
+            assert_eq!(got, [rank as u8]);
+        }
+        assert!(listener.accept().is_none());
+    }
+
+    #[test]
+    fn second_process_with_a_rank_is_rejected() {
+        let names = names("twice");
+        let _listener = LocalListener::bind(names.clone()).unwrap();
+        let _first = connect(&names, 5).unwrap();
+        let why = connect(&names, 5).unwrap_err();
+        assert_eq!(why, "another process of this job has rank 5 as well");
+        let why = LocalListener::bind(names).unwrap_err();
+        assert!(why.contains("gave both the same rank"), "{why}");
+    }
+
+    #[test]
+    fn strangers_without_a_rank_are_ignored() {
+        let names = names("strangers");
+        let listener = LocalListener::bind(names.clone()).unwrap();
+        let at = SocketAddr::from_abstract_name(&names.base).unwrap();
+        let mut stranger = UnixStream::connect_addr(&at).unwrap();
+        let _member = connect(&names, 1).unwrap();
+        assert_eq!(listener.accept().map(|arrival| arrival.rank), Some(1));
+        assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "the stranger's connection was closed");
+        let other = LocalNames::new("another job", HostId(3));
+        assert!(connect(&other, 1).unwrap_err().contains("cannot connect to the agent of this host"));
+    }
+}

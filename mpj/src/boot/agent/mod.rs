@@ -1,0 +1,75 @@
+//! One agent per host, on a thread of the host's first rank. `README.md` in this folder describes what it does.
+
+mod event_loop;
+mod local;
+mod peers;
+mod root_card;
+mod routing;
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use mpj_devices::{HostId, Hosts, JobKey};
+
+pub(super) use local::{LocalListener, LocalNames, connect};
+pub(super) use peers::{RootListener, Upstream, connect_to_root};
+pub(super) use root_card::RootCard;
+
+use super::pmi::client::PmiClient;
+
+/// The parts of an agent that exist before it starts.
+pub(super) struct AgentSetup {
+    pub(super) hosts: Hosts,
+    pub(super) host: HostId,
+    pub(super) key: JobKey,
+    /// The names of the devices to use; `None` for all available devices.
+    pub(super) devices: Option<Vec<String>>,
+    /// The memory that the ranks of this host share, if any.
+    pub(super) segment: Option<std::os::fd::OwnedFd>,
+    pub(super) listener: LocalListener,
+    pub(super) peers: Peers,
+}
+
+/// The connections of an agent to the other agents.
+pub(super) enum Peers {
+    /// This is the agent of the first host, to which the others connect, if there are others.
+    Root(Option<RootListener>),
+    /// The connection to the agent of the first host.
+    Relay(Upstream),
+}
+
+/// A running agent.
+pub(super) struct AgentHandle {
+    ended: Mutex<Receiver<()>>,
+}
+
+impl fmt::Debug for AgentHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AgentHandle")
+    }
+}
+
+impl AgentHandle {
+    /// Waits until the agent has ended: its processes have left, and on the first host all processes of the job.
+    pub(super) fn wait(&self) {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // The agent sends nothing: the receiver returns an error when the sender is dropped.
+        let _ = ended.recv();
+    }
+}
+
+/// Starts the agent of this host on a new thread. It finalizes at the process manager when all processes have left.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn start(setup: AgentSetup, client: PmiClient) -> Result<AgentHandle, String> {
+    let (sender, ended) = channel();
+    let body = move || {
+        let _running: Sender<()> = sender;
+        event_loop::run(setup, client);
+    };
+    let spawned = std::thread::Builder::new().name("agent".into()).spawn(body);
+    spawned.map_err(|e| format!("cannot start the agent of this host: {e}"))?;
+    Ok(AgentHandle { ended: Mutex::new(ended) })
+}

@@ -1,0 +1,110 @@
+//! Tests of agents that connect to the root of their job.
+
+use super::*;
+
+fn key(secret: u8) -> JobKey {
+    JobKey { job: 0x0123_4567_89ab_cdef, secret: [secret; 32] }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.set_text(&mpj_devices::config::NIO_INTERFACES, "lo").unwrap();
+    config
+}
+
+#[test]
+fn cards_survive_the_text_form() {
+    let addresses = vec!["10.0.0.1:5".parse().unwrap(), "[fd00::1]:65535".parse().unwrap()];
+    let card = RootCard { key: key(0xa5), addresses };
+    let text = card.to_text();
+    assert!(text.is_ascii() && !text.contains([' ', ';', '=']), "{text}");
+    assert_eq!(RootCard::parse(&text), Ok(card));
+    for wrong in [
+        "",
+        "1/",
+        "2/0/0/10.0.0.1:5",
+        &text[1..],
+        &text[..60],
+        &text.replace("a5", "a"),
+        &text.replace("a5", "xx"),
+        &text.replace(":5,", ","),
+        &format!("{text}/"),
+        &format!("{text},"),
+    ] {
+        assert!(RootCard::parse(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// Accepts agents until `until` returns true for the hosts that have arrived.
+fn accept(
+    listener: &mut RootListener,
+    until: impl Fn(&[(HostId, OwnedFd)]) -> bool,
+) -> Vec<(HostId, OwnedFd)> {
+    let (begun, mut arrived) = (Instant::now(), Vec::new());
+    while !until(&arrived) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no agent has arrived");
+        let known: Vec<HostId> = arrived.iter().map(|(host, _)| *host).collect();
+        arrived.extend(listener.arrivals(|host| known.contains(&host)));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    arrived
+}
+
+#[test]
+fn agents_with_the_key_connect_once() {
+    let mut listener = RootListener::open(&key(1), 3, &config()).unwrap();
+    let card = listener.card();
+    let connect = |host, card: RootCard| std::thread::spawn(move || connect_to_root(card, HostId(host), 3));
+    let agents = [connect(1, card.clone()), connect(2, card.clone())];
+    let mut arrived = accept(&mut listener, |arrived| arrived.len() == 2);
+    arrived.sort_by_key(|(host, _)| *host);
+    let mut links = agents.map(|agent| agent.join().unwrap().unwrap());
+    for ((host, stream), link) in arrived.into_iter().zip(&mut links) {
+        let mut relay = ControlConnection::<ToRoot>::new(stream);
+        let message =
+            FromRoot::ToOthers { except: host.0, message: ToProcess::QueryBlocked { job_ends: false } };
+        relay.send(&message, None);
+        relay.flush();
+        let got = loop {
+            link.receive().unwrap();
+            if let Some(got) = link.next() {
+                break got;
+            }
+        };
+        assert_eq!(got, message);
+    }
+    // A second agent of a host, and one with another key, are refused.
+    for (host, key, why) in
+        [(1, key(1), "another agent has joined"), (2, key(9), "does not have the key of the job")]
+    {
+        let again = connect(host, RootCard { key, ..card.clone() });
+        while !again.is_finished() {
+            assert!(listener.arrivals(|_| true).is_empty());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let error = again.join().unwrap().map(|_| ()).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn strangers_do_not_keep_agents_out() {
+    let mut listener = RootListener::open(&key(1), 2, &config()).unwrap();
+    let card = listener.card();
+    let mut strangers: Vec<TcpStream> =
+        (0..2 * MAX_STRANGERS).map(|_| TcpStream::connect(card.addresses[0]).unwrap()).collect();
+    strangers[5].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let agent = std::thread::spawn(move || connect_to_root(card, HostId(1), 2));
+    let arrived = accept(&mut listener, |arrived| arrived.len() == 1);
+    assert_eq!(arrived[0].0, HostId(1));
+    agent.join().unwrap().unwrap();
+    assert!(listener.strangers.len() <= MAX_STRANGERS);
+}
+
+#[test]
+fn unreachable_root_is_an_error() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let card = RootCard { key: key(1), addresses: vec![closed] };
+    let why = connect_to_root(card, HostId(1), 2).map(|_| ()).unwrap_err();
+    assert!(why.starts_with(&format!("cannot connect to the host of rank 0 at {closed}: ")), "{why}");
+}

@@ -1,0 +1,218 @@
+//! Passes messages on between the processes of this host, the monitor of the job, and the other agents.
+
+use std::time::Instant;
+
+use mpj_devices::HostId;
+
+use super::event_loop::{Agent, Relay, Role, Stage};
+use super::peers::{FromRoot, ToRoot};
+use crate::boot::control_plane::{ControlConnection, Outgoing, To};
+use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
+
+impl Agent {
+    pub(super) fn accept(&mut self) {
+        while let Some(arrival) = self.listener.accept() {
+            let index = self.ranks.index_of(arrival.rank).map(|index| index as usize);
+            // The connection of a process with a rank of another host, or with the rank of another process, is dropped.
+            let free = index.and_then(|index| self.processes.get_mut(index));
+            if let Some(process) = free.filter(|process| process.connection.is_none()) {
+                process.pid = arrival.pid;
+                process.connection = Some(ControlConnection::new(arrival.stream));
+            }
+        }
+    }
+
+    pub(super) fn read_processes(&mut self) {
+        for index in 0..self.processes.len() {
+            let process = &mut self.processes[index];
+            let (rank, pid) = (process.rank, process.pid);
+            let Some(connection) = process.connection.as_mut().filter(|_| !process.ended) else { continue };
+            let mut outcome = connection.receive();
+            while let Some(message) = self.next_message(index) {
+                outcome = outcome.and(self.on_message(index, rank, message));
+            }
+            let Some(connection) = &mut self.processes[index].connection else { continue };
+            let outcome = outcome.and_then(|()| connection.check_backlog());
+            let cause = match outcome {
+                Err(why) => format!("(pid {pid}) violated the control protocol: {why}"),
+                Ok(()) if connection.is_closed() => {
+                    format!("(pid {pid}) exited or was killed before leaving the job")
+                }
+                Ok(()) => continue,
+            };
+            connection.close();
+            self.processes[index].ended = true;
+            self.on_closed(rank, cause);
+        }
+    }
+
+    fn next_message(&mut self, index: usize) -> Option<ToLauncher> {
+        self.processes[index].connection.as_mut()?.next()
+    }
+
+    /// Handles a message of a process of this host.
+    fn on_message(&mut self, index: usize, rank: u32, message: ToLauncher) -> Result<(), String> {
+        if let ToLauncher::Hello(theirs) = &message {
+            if theirs.version != VERSION {
+                let own = ProtocolVersion::own();
+                return Err(format!(
+                    "it is built with {theirs}, but the first rank of its host with {own}: use one version of mpj"
+                ));
+            }
+            self.welcome(index, rank);
+        }
+        match &mut self.role {
+            Role::Root { monitor, .. } => {
+                let outgoing = monitor.take(rank, message, Instant::now())?;
+                self.send(outgoing);
+            }
+            Role::Relay(upstream) => {
+                let frame = encode_frame(&ToRoot::Report { rank, message }).map_err(|e| e.to_string())?;
+                upstream.send_frame(&frame, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, index: usize, rank: u32) {
+        let welcome = Welcome {
+            job: self.key.job,
+            secret: self.key.secret,
+            hosts: self.hosts.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect(),
+            first_rank: rank,
+            ranks_here: 1,
+            devices: self.devices.clone(),
+            has_segment: self.segment.is_some(),
+        };
+        let process = &mut self.processes[index];
+        if let Some(connection) = process.connection.as_mut().filter(|_| !process.joined) {
+            connection.send(&ToProcess::Welcome(welcome), self.segment.clone());
+            process.joined = true;
+        }
+    }
+
+    fn on_closed(&mut self, rank: u32, cause: String) {
+        match &mut self.role {
+            Role::Root { monitor, .. } => {
+                let outgoing = monitor.closed(rank, &cause, Instant::now());
+                self.send(outgoing);
+            }
+            Role::Relay(upstream) => upstream.send(&ToRoot::Closed { rank, cause }, None),
+        }
+    }
+
+    /// Handles the messages from the other agents.
+    pub(super) fn read_agents(&mut self) {
+        match &self.role {
+            Role::Relay(_) => self.read_root(),
+            Role::Root { .. } => self.read_relays(),
+        }
+    }
+
+    fn read_root(&mut self) {
+        let Role::Relay(upstream) = &mut self.role else { return };
+        let outcome = upstream.receive();
+        let mut received = Vec::new();
+        received.extend(std::iter::from_fn(|| upstream.next()));
+        let is_closed = upstream.is_closed();
+        for message in received {
+            match message {
+                FromRoot::ToProcess { rank, message } => {
+                    self.send_local(To::Process(rank as usize), &message)
+                }
+                FromRoot::ToOthers { except, message } => {
+                    self.send_local(To::JoinedExcept(except as usize), &message);
+                }
+            }
+        }
+        if self.stage == Stage::Leaving && is_closed {
+            self.finish();
+        }
+        if self.stage == Stage::Running && (outcome.is_err() || is_closed) {
+            let why = outcome.err().unwrap_or_else(|| "it has exited".into());
+            self.fail(1, &format!("the process of rank 0, which coordinates the job, is lost: {why}"));
+        }
+    }
+
+    fn read_relays(&mut self) {
+        let Role::Root { relays, listener, .. } = &mut self.role else { return };
+        let is_known = |host| relays.iter().any(|relay: &Relay| relay.host == host);
+        let arrivals = listener.iter_mut().flat_map(|listener| listener.arrivals(is_known));
+        for (host, stream) in arrivals.collect::<Vec<_>>() {
+            relays.push(Relay { host, connection: ControlConnection::new(stream), ended: false });
+        }
+        let mut received = Vec::new();
+        let mut lost = Vec::new();
+        for relay in relays.iter_mut().filter(|relay| !relay.ended) {
+            let outcome = relay.connection.receive();
+            let ranks = self.hosts.ranks_of(relay.host);
+            received.extend(std::iter::from_fn(|| relay.connection.next()).map(|m| (relay.host, m)));
+            let outcome = outcome.and_then(|()| relay.connection.check_backlog());
+            if outcome.is_err() || relay.connection.is_closed() {
+                relay.connection.close();
+                relay.ended = true;
+                let why = outcome.err().unwrap_or_else(|| "the agent of its host has exited".into());
+                lost.push((ranks, format!("was lost: {why}")));
+            }
+        }
+        for (host, message) in received {
+            self.on_report(host, message);
+        }
+        for (ranks, why) in lost {
+            ranks.iter().for_each(|rank| self.on_closed(rank, why.clone()));
+        }
+    }
+
+    /// Handles a message of the agent of another host.
+    fn on_report(&mut self, host: HostId, message: ToRoot) {
+        let rank = match &message {
+            ToRoot::Report { rank, .. } | ToRoot::Closed { rank, .. } => *rank,
+        };
+        if self.hosts.host_of(rank) != Some(host) {
+            return;
+        }
+        let Role::Root { monitor, .. } = &mut self.role else { return };
+        let outgoing = match message {
+            ToRoot::Report { message, .. } => monitor.take(rank, message, Instant::now()),
+            ToRoot::Closed { cause, .. } => Ok(monitor.closed(rank, &cause, Instant::now())),
+        };
+        match outgoing {
+            Ok(outgoing) => self.send(outgoing),
+            Err(why) => self.on_closed(rank, format!("violated the control protocol: {why}")),
+        }
+    }
+
+    /// Sends messages to processes of all hosts.
+    pub(super) fn send(&mut self, outgoing: Vec<Outgoing>) {
+        for Outgoing { to, message } in outgoing {
+            self.send_local(to, &message);
+            let Role::Root { relays, .. } = &mut self.role else { continue };
+            match to {
+                To::Process(rank) => {
+                    let rank = rank as u32;
+                    let host = self.hosts.host_of(rank);
+                    if let Some(relay) = relays.iter_mut().find(|relay| Some(relay.host) == host) {
+                        relay.connection.send(&FromRoot::ToProcess { rank, message }, None);
+                    }
+                }
+                To::JoinedExcept(except) => {
+                    let message = FromRoot::ToOthers { except: except as u32, message };
+                    // Causes are truncated, so the frame is below the limit.
+                    let Ok(frame) = encode_frame(&message) else { continue };
+                    relays.iter_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
+                }
+            }
+        }
+    }
+
+    fn send_local(&mut self, to: To, message: &ToProcess) {
+        let joined = self.processes.iter_mut().filter(|process| process.joined);
+        let receivers = joined.filter(|process| match to {
+            To::Process(rank) => process.rank as usize == rank,
+            To::JoinedExcept(rank) => process.rank as usize != rank,
+        });
+        for process in receivers {
+            process.connection.iter_mut().for_each(|connection| connection.send(message, None));
+        }
+    }
+}

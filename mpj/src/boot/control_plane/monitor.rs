@@ -1,0 +1,159 @@
+//! Decides when a job has failed and why, for an agent. `mpjrun` has more evidence and its own rules (`failures.rs`).
+//!
+//! | event | what the monitor does |
+//! |---|---|
+//! | a rank reports its own failure, or aborts; the connection of its process ends before the rank has left | records the death at once |
+//! | a rank reports another one as lost | records that death after [`LOSS_DELAY`], unless the rank has exited until then: a connection often breaks because a rank failed, and its own report explains more |
+//! | the first death | requests the end of the job after [`GRACE`], or as soon as all processes have ended their
+//! connections |
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::{ControlPlane, Outgoing, Taken};
+use crate::boot::wire::{ToLauncher, WireExit, exit_code};
+
+/// How long the report of a peer about a lost rank waits for the report of that rank itself.
+const LOSS_DELAY: Duration = Duration::from_millis(100);
+
+/// The time that the other ranks get after a failure to end by themselves.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// The exit code of a job in which a rank panicked, as of any Rust program.
+const PANICKED: u8 = 101;
+
+/// How a job ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobEnd {
+    /// All ranks have left.
+    Orderly,
+    /// The process manager must kill the remaining processes.
+    Failed {
+        /// The exit code of the job.
+        code: u8,
+        /// The failed rank and the cause, for the user.
+        line: String,
+    },
+}
+
+/// The failures of a job, and the services of its processes. Each process hosts one rank, which is its index.
+#[derive(Debug)]
+pub struct JobMonitor {
+    plane: ControlPlane,
+    /// Reports about lost ranks: when they count, the rank, and the cause.
+    lost: VecDeque<(Instant, u32, String)>,
+    /// By rank that has failed: the cause, and the exit code.
+    failures: BTreeMap<u32, (String, u8)>,
+    /// The rank that failed first, and when the job must end because of it.
+    first: Option<(u32, Instant)>,
+    /// By rank: the rank that caused its last failed call.
+    causes: BTreeMap<u32, u32>,
+    /// The ranks whose processes have ended their connections.
+    closed: BTreeSet<u32>,
+}
+
+impl JobMonitor {
+    /// Creates the monitor of a job with `size` processes.
+    pub fn new(size: u32) -> JobMonitor {
+        JobMonitor {
+            plane: ControlPlane::new((0..size).map(|rank| rank..rank + 1)),
+            lost: VecDeque::new(),
+            failures: BTreeMap::new(),
+            first: None,
+            causes: BTreeMap::new(),
+            closed: BTreeSet::new(),
+        }
+    }
+
+    /// Handles a message from the process of a rank; returns the messages to send. The sender of a hello must have got
+    /// its welcome.
+    ///
+    /// # Errors
+    /// The message violates the protocol, for the reason given.
+    pub fn take(&mut self, from: u32, message: ToLauncher, now: Instant) -> Result<Vec<Outgoing>, String> {
+        let report = match self.plane.take(from as usize, message, now)? {
+            Taken::Replies(replies) => return Ok(replies),
+            Taken::Report(report) => report,
+        };
+        Ok(match report {
+            ToLauncher::Hello(_) => self.plane.join(from as usize),
+            ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
+                let code = if cause.starts_with("panicked") { PANICKED } else { 1 };
+                self.fail(rank, cause, code, now)
+            }
+            ToLauncher::Abort { rank, code, reason } => {
+                self.fail(rank, format!("aborted the job with code {code}: {reason}"), exit_code(code), now)
+            }
+            ToLauncher::PeerLost { rank, cause } => {
+                self.lost.push_back((now + LOSS_DELAY, rank, cause));
+                Vec::new()
+            }
+            ToLauncher::FailedDueTo { rank, cause_rank } => {
+                self.causes.insert(rank, cause_rank);
+                Vec::new()
+            }
+            // An agent requests no reports, and the control plane handles the other messages.
+            _ => Vec::new(),
+        })
+    }
+
+    /// Handles the end of the connection to the process of a rank; returns the messages to send.
+    pub fn closed(&mut self, rank: u32, cause: &str, now: Instant) -> Vec<Outgoing> {
+        self.closed.insert(rank);
+        self.fail(rank, cause.to_owned(), 1, now)
+    }
+
+    /// Returns the time at which [`tick`](Self::tick) must be called.
+    pub fn due(&self) -> Option<Instant> {
+        let lost = self.lost.front().map(|(due, ..)| *due);
+        [lost, self.plane.due(), self.first.map(|(_, end)| end)].into_iter().flatten().min()
+    }
+
+    /// Performs what is due; returns the messages to send.
+    pub fn tick(&mut self, now: Instant) -> Vec<Outgoing> {
+        let mut outgoing = Vec::new();
+        while let Some((_, rank, cause)) = self.lost.pop_front_if(|(due, ..)| *due <= now) {
+            outgoing.extend(self.fail(rank, cause, 1, now));
+        }
+        outgoing.extend(self.plane.take_due(now));
+        outgoing
+    }
+
+    /// Returns how the job ends, if it must end now.
+    pub fn end(&self, now: Instant) -> Option<JobEnd> {
+        let all_closed = self.closed.len() == self.plane.size() as usize;
+        match self.first {
+            None => all_closed.then_some(JobEnd::Orderly),
+            Some((first, end)) => (all_closed || end <= now).then(|| self.describe(first)),
+        }
+    }
+
+    fn fail(&mut self, rank: u32, cause: String, code: u8, now: Instant) -> Vec<Outgoing> {
+        if self.plane.has_exited(rank) {
+            return Vec::new();
+        }
+        self.first.get_or_insert((rank, now + GRACE));
+        self.failures.insert(rank, (cause.clone(), code));
+        self.plane.record_exit(rank, WireExit::Died(cause), now)
+    }
+
+    /// Describes the failure that began with the death of `first`. If that rank failed because of another one that has
+    /// failed as well, the other one is the cause.
+    fn describe(&self, first: u32) -> JobEnd {
+        let mut root = first;
+        for _ in 0..self.failures.len() {
+            match self.causes.get(&root) {
+                Some(cause) if self.failures.contains_key(cause) && *cause != first => root = *cause,
+                _ => break,
+            }
+        }
+        let (cause, code) = self.failures.get(&root).cloned().unwrap_or_default();
+        let others = self.failures.len().saturating_sub(1);
+        let line = match others {
+            0 => format!("rank {root} {cause}"),
+            1 => format!("rank {root} {cause}; 1 other rank failed"),
+            others => format!("rank {root} {cause}; {others} other ranks failed"),
+        };
+        JobEnd::Failed { code, line }
+    }
+}

@@ -1,0 +1,221 @@
+//! One process's connection to its process manager.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::message::{LineDecoder, MAX_VALUE, PmiReply, request};
+
+/// The time that the process manager has for a reply, except to a barrier. A reply needs no other rank.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
+
+/// The largest number of segments of a value.
+const MAX_SEGMENTS: usize = 8;
+
+/// A connection that has joined the job of a process manager.
+#[derive(Debug)]
+pub(crate) struct PmiClient {
+    /// A stream socket of any family: only calls that all of them support are used.
+    stream: UnixStream,
+    lines: LineDecoder,
+    /// The name of the job's key-value store, which no other job of the process manager has.
+    store: String,
+    rank: u32,
+    size: u32,
+}
+
+impl PmiClient {
+    /// Joins by an inherited socket (`PMI_FD`). The environment states the rank and the number of ranks.
+    ///
+    /// # Errors
+    /// The other end is not a process manager, or it refuses.
+    pub(crate) fn inherited(socket: UnixStream, rank: u32, size: u32) -> Result<PmiClient, String> {
+        let mut client = Self::new(socket, rank, size)?;
+        client.init()?;
+        Ok(client)
+    }
+
+    /// Joins by an address (`PMI_PORT`). The process manager states the rank and the number of ranks.
+    ///
+    /// # Errors
+    /// The address cannot be reached, the other end is not a process manager, or it refuses.
+    pub(crate) fn connect(port: &str, id: &str) -> Result<PmiClient, String> {
+        let stream =
+            TcpStream::connect(port).map_err(|e| format!("cannot connect to the process manager: {e}"))?;
+        let mut client = Self::new(UnixStream::from(OwnedFd::from(stream)), 0, 0)?;
+        client.call(&request("initack", &[("pmiid", id)])?, "initack")?;
+        for _ in 0..3 {
+            let set = client.reply("set")?;
+            if set.get("size").is_some() {
+                client.size = set.number("size").map_err(refuse)?;
+            } else if set.get("rank").is_some() {
+                client.rank = set.number("rank").map_err(refuse)?;
+            }
+        }
+        client.init()?;
+        Ok(client)
+    }
+
+    fn new(stream: UnixStream, rank: u32, size: u32) -> Result<PmiClient, String> {
+        let limit = stream.set_read_timeout(Some(REPLY_LIMIT));
+        limit.map_err(|e| format!("the socket of the process manager: {e}"))?;
+        Ok(PmiClient { stream, lines: LineDecoder::default(), store: String::new(), rank, size })
+    }
+
+    fn init(&mut self) -> Result<(), String> {
+        if self.rank >= self.size {
+            return Err(refuse(format!("rank {} of {} ranks", self.rank, self.size)));
+        }
+        // Slurm reads this request alone. A process manager may answer with a later subversion.
+        let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
+        let reply = self.call(&request("init", &version)?, "response_to_init")?;
+        let version: u32 = reply.number("pmi_version").map_err(refuse)?;
+        if version != 1 {
+            return Err(refuse(format!("version {version} of PMI, but this process uses version 1")));
+        }
+        let reply = self.call(&request("get_my_kvsname", &[])?, "my_kvsname")?;
+        self.store = reply.get("kvsname").ok_or_else(|| refuse("no kvsname".into()))?.to_owned();
+        Ok(())
+    }
+
+    /// Returns the rank of this process.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Returns the number of ranks.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Returns the name of the job's key-value store.
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// Returns the socket, on which nothing arrives without a request: input is the end of the process manager.
+    pub(crate) fn socket(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Publishes a value. Other ranks can read it after a [`barrier`](Self::barrier).
+    ///
+    /// # Errors
+    /// The value has a space or is too long, or the process manager fails.
+    pub(crate) fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let room = MAX_VALUE - 2;
+        let segments: Vec<&[u8]> = value.as_bytes().chunks(room).collect();
+        if segments.len() > MAX_SEGMENTS {
+            let limit = MAX_SEGMENTS * room;
+            return Err(format!("the value of {key} has {} bytes, but the limit is {limit}", value.len()));
+        }
+        for (at, segment) in segments.iter().enumerate() {
+            let text = str::from_utf8(segment).map_err(|_| format!("the value of {key} is not ASCII"))?;
+            let (key, value) = (format!("{key}-{at}"), format!("{}:{text}", segments.len()));
+            let fields = [("kvsname", &*self.store), ("key", &*key), ("value", &*value)];
+            self.call(&request("put", &fields)?, "put_result")?;
+        }
+        Ok(())
+    }
+
+    /// Returns a value that a rank has published with [`put`](Self::put).
+    ///
+    /// # Errors
+    /// No rank has published it, or the process manager fails.
+    pub(crate) fn get(&mut self, key: &str) -> Result<String, String> {
+        let (mut value, mut count) = (String::new(), 1);
+        for at in 0..MAX_SEGMENTS {
+            let segment = self.get_raw(&format!("{key}-{at}"))?;
+            let parts =
+                segment.split_once(':').and_then(|(of, text)| Some((of.parse::<usize>().ok()?, text)));
+            let (of, text) = parts.ok_or_else(|| refuse(format!("an invalid value of {key}")))?;
+            value.push_str(text);
+            count = of;
+            if at + 1 >= count {
+                return Ok(value);
+            }
+        }
+        Err(refuse(format!("a value of {key} with {count} segments")))
+    }
+
+    /// Returns the map of ranks to hosts.
+    ///
+    /// # Errors
+    /// The process manager has none, or fails.
+    pub(crate) fn mapping(&mut self) -> Result<String, String> {
+        self.get_raw("PMI_process_mapping")
+            .map_err(|why| format!("{why} (the process manager must provide PMI_process_mapping)"))
+    }
+
+    fn get_raw(&mut self, key: &str) -> Result<String, String> {
+        let fields = [("kvsname", &*self.store), ("key", key)];
+        let reply = self.call(&request("get", &fields)?, "get_result")?;
+        Ok(reply.get("value").ok_or_else(|| refuse(format!("no value of {key}")))?.to_owned())
+    }
+
+    /// Waits until all ranks have called this. Earlier puts are then visible.
+    ///
+    /// # Errors
+    /// The process manager fails or has exited.
+    pub(crate) fn barrier(&mut self) -> Result<(), String> {
+        // Another rank can start late, so this waits without a limit.
+        let limit = |limit| self.stream.set_read_timeout(limit);
+        limit(None).map_err(|e| gone(&e))?;
+        self.call(&request("barrier_in", &[])?, "barrier_out")?;
+        self.stream.set_read_timeout(Some(REPLY_LIMIT)).map_err(|e| gone(&e))
+    }
+
+    /// Leaves the job: after that, the process may exit.
+    ///
+    /// # Errors
+    /// The process manager fails or has exited.
+    pub(crate) fn finalize(&mut self) -> Result<(), String> {
+        self.call(&request("finalize", &[])?, "finalize_ack").map(drop)
+    }
+
+    /// Requests that the process manager kills all processes of the job and exits with `code`.
+    ///
+    /// # Errors
+    /// The process manager has exited.
+    pub(crate) fn abort(&mut self, code: u8) -> Result<(), String> {
+        let line = request("abort", &[("exitcode", &code.to_string())])?;
+        self.stream.write_all(&line).map_err(|e| gone(&e))
+    }
+
+    fn call(&mut self, line: &[u8], reply: &str) -> Result<PmiReply, String> {
+        self.stream.write_all(line).map_err(|e| gone(&e))?;
+        self.reply(reply)
+    }
+
+    fn reply(&mut self, command: &str) -> Result<PmiReply, String> {
+        let line = loop {
+            if let Some(line) = self.lines.take_line().map_err(refuse)? {
+                break line;
+            }
+            let mut bytes = [0; 2048];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err("the process manager has exited or closed its connection".into()),
+                Ok(count) => self.lines.push(&bytes[..count]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    let limit = REPLY_LIMIT.as_secs();
+                    return Err(format!("the process manager has sent no '{command}' for {limit} s"));
+                }
+                Err(e) => return Err(gone(&e)),
+            }
+        };
+        let reply = PmiReply::parse(&line).map_err(refuse)?;
+        reply.expect(command).map_err(refuse)?;
+        Ok(reply)
+    }
+}
+
+fn gone(error: &io::Error) -> String {
+    format!("the connection to the process manager is broken: {error}")
+}
+
+fn refuse(found: String) -> String {
+    format!("the process manager sent {found}")
+}

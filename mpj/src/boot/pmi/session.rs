@@ -1,0 +1,87 @@
+//! The part of a process in a job of a process manager.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::client::PmiClient;
+use crate::boot::agent::AgentHandle;
+use crate::boot::control_plane::GRACE;
+use crate::run::print_error;
+
+/// The time between the message about a failure and the request to kill the job: Hydra discards output that it has not
+/// forwarded by then.
+pub(in crate::boot) const OUTPUT_TIME: Duration = Duration::from_millis(200);
+
+/// The time that the process manager has to kill this process after a request to end the job.
+pub(in crate::boot) const KILL_WAIT: Duration = Duration::from_secs(5);
+
+/// The time after which a process of a failed job exits if the process manager has not killed it: the grace period, and
+/// the time for the kill.
+const KILL_LIMIT: Duration = GRACE.saturating_add(KILL_WAIT);
+
+/// The connection to the process manager, or the agent that has it.
+#[derive(Debug)]
+pub(in crate::boot) struct Session {
+    part: Mutex<Option<Part>>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Member(PmiClient),
+    Agent(AgentHandle),
+}
+
+/// Prints why this process cannot join the job, and requests that the process manager kills the other ranks, which would
+/// wait for it. If this process is still alive after a while, returns the reason.
+pub(super) fn end_job(mut client: PmiClient, why: String) -> String {
+    print_error(&format_args!("rank {} could not join the job: {why}", client.rank()));
+    std::thread::sleep(OUTPUT_TIME);
+    if client.abort(1).is_ok() {
+        std::thread::sleep(KILL_WAIT);
+    }
+    why
+}
+
+impl Session {
+    pub(super) fn member(client: PmiClient) -> Session {
+        Session { part: Mutex::new(Some(Part::Member(client))) }
+    }
+
+    pub(super) fn agent(agent: AgentHandle) -> Session {
+        Session { part: Mutex::new(Some(Part::Agent(agent))) }
+    }
+
+    /// Leaves the job in order, after the rank has left and the connection to the agent was ended. The process of an
+    /// agent waits for the processes that need the agent. Later calls return at once.
+    pub(in crate::boot) fn leave(&self) {
+        match self.take() {
+            // If this fails, the process manager reports that this process exits too early.
+            Some(Part::Member(mut client)) => drop(client.finalize()),
+            Some(Part::Agent(agent)) => agent.wait(),
+            None => {}
+        }
+    }
+
+    /// Waits, in a failed job, until the process manager kills this process. If the process exited earlier, the process
+    /// manager would kill the other processes before they have reported what failed.
+    pub(in crate::boot) fn wait_for_kill(&self) {
+        match self.take() {
+            Some(Part::Member(_client)) => std::thread::sleep(KILL_LIMIT),
+            Some(Part::Agent(agent)) => agent.wait(),
+            None => {}
+        }
+    }
+
+    /// Ends the job because this process could not join it, as [`end_job`] does. Returns the reason.
+    pub(super) fn fail(&self, why: String) -> String {
+        match self.take() {
+            Some(Part::Member(client)) => end_job(client, why),
+            // When this process exits, the agent ends as well, and the process manager kills the job.
+            Some(Part::Agent(_)) | None => why,
+        }
+    }
+
+    fn take(&self) -> Option<Part> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
