@@ -274,9 +274,10 @@ fn raw_persistent_exchange_works_in_place() {
         for round in 0..4 {
             let items = if round % 2 == 0 { &mut first } else { &mut second };
             fill(items, round);
-            // SAFETY: the items live until the call has completed, and are not accessed meanwhile.
             match round {
+                // SAFETY: the items live until the call has completed, and are not accessed meanwhile.
                 0 => unsafe { exchange.start() }?,
+                // SAFETY: as above.
                 _ => unsafe { exchange.start_with_lists(&in_place, &places[round % 2]) }?,
             }
             exchange.wait()?;
