@@ -152,7 +152,7 @@ impl BsendBuffer {
     }
 }
 
-/// Attaches a buffer of `bytes` bytes to the communicator, for [`bsend`], [`ibsend`] and [`bsend_init`]
+/// Attaches a buffer of `bytes` bytes to the communicator, for [`bsend`] and [`bsend_init`]
 /// (MPI_Comm_attach_buffer). The buffer of the world is also that of every communicator without one
 /// (MPI_Buffer_attach). A buffer of `usize::MAX` bytes has no limit (MPI_BUFFER_AUTOMATIC).
 ///
