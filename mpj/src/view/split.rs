@@ -23,6 +23,9 @@ impl ViewSpec {
     }
 }
 
+/// The written views, the read views, and the elements that no view writes.
+type SplitSlice<'a, T> = (Vec<ViewMut<'a>>, Vec<View<'a>>, Unwritten<'a, T>);
+
 /// Views of one slice that are written and read at the same time, as for a halo exchange in place. A written view
 /// overlaps no other view. The views are checked once; [`split`](Self::split) can be called any number of times.
 /// ```
@@ -156,7 +159,7 @@ impl<T: Receivable> SplitViews<T> {
     pub fn split_with_rest<'a>(
         &'a self,
         slice: &'a mut [T],
-    ) -> Result<(Vec<ViewMut<'a>>, Vec<View<'a>>, Unwritten<'a, T>), ViewError> {
+    ) -> Result<SplitSlice<'a, T>, ViewError> {
         if slice.len() < self.len {
             let bounds = (0, i64::try_from(self.len.saturating_mul(size_of::<T>())).unwrap_or(i64::MAX));
             return Err(ViewError::new::<T>(bounds, size_of_val(slice), false, T::PRIMITIVE));
