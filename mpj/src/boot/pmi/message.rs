@@ -26,7 +26,7 @@ pub const MAX_LINE: usize = 16 << 10;
 /// The longest request in bytes, its line feed included: Slurm reads requests into a buffer of 1,024 bytes.
 pub const MAX_REQUEST: usize = 1000;
 
-/// The longest value in bytes that [`put`](super::client::PmiClient::put) sends in one request. Longer values are cut
+/// The longest value in bytes that `PmiClient::put` sends in one request. Longer values are cut
 /// into segments, because some process managers truncate values without an error.
 pub const MAX_VALUE: usize = 512;
 
