@@ -55,7 +55,7 @@ impl Intercomm {
     /// assert_eq!(data, [3.0, 4.0]);
     ///
     /// // Each group gets the sum of the other group.
-    /// let mut sum = [0];
+    /// let mut sum = [0usize];
     /// inter.allreduce(&[world.rank()], &mut sum, mpj::Op::Sum)?;
     /// assert_eq!(sum, if is_first { [1 + 2] } else { [0] });
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
