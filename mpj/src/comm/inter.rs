@@ -16,13 +16,11 @@ use crate::group::Group;
 /// // Rank 0 of each group is its leader; the leaders are ranks 0 and 2 of the world.
 /// let inter = group.create_intercomm(0, &world, if is_server { 2 } else { 0 }, 0)?;
 /// assert_eq!((inter.size(), inter.remote_size()), if is_server { (2, 3) } else { (3, 2) });
-/// if is_server {
+/// if is_server && inter.rank() == 0 {
 ///     let mut request = [0.0];
-///     if inter.rank() == 0 {
-///         let client = inter.recv(&mut request, mpj::ANY_SOURCE, 0)?.source_rank();
-///         inter.send(&[request[0] * 2.0], client, 0)?;
-///     }
-/// } else if inter.rank() == 1 {
+///     let client = inter.recv(&mut request, mpj::ANY_SOURCE, 0)?;
+///     inter.send(&[request[0] * 2.0], client, 0)?;
+/// } else if !is_server && inter.rank() == 1 {
 ///     let mut answer = [0.0];
 ///     inter.sendrecv(&[4.5], 0, 0, &mut answer, 0, 0)?;
 ///     assert_eq!(answer, [9.0]);
