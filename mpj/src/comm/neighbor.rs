@@ -17,7 +17,7 @@ impl TopologyComm {
     ///
     /// # mpj::threads(3, |world| {
     /// let line = world.cart(&[Dim::open(3)], Reorder::No)?.expect("3 cells");
-    /// let mut around = [9; 2];
+    /// let mut around = [9usize; 2];
     /// line.neighbor_allgather(&[line.rank()], &mut around)?;
     /// assert_eq!(around, [[9, 1], [0, 2], [1, 9]][line.rank()]); // the ends have one neighbour
     /// # Ok::<(), mpj::Error>(()) }).unwrap();

@@ -55,7 +55,7 @@ pub(crate) use recv_block::{alloc_for, mrecv_block_as, mrecv_in, recv_block_as};
 pub(crate) use request::OpInfo;
 pub use request::Request;
 pub use topology::{
-    Topology, TopologyLayout, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
+    TopologyLayout, VirtualTopology, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
 };
 pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};
 pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};

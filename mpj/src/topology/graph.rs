@@ -26,7 +26,8 @@ pub struct DistGraph {
 
 impl Graph {
     fn new(comm: raw::Comm) -> Result<Self> {
-        let Some(TopologyLayout::Graph(layout)) = raw::topology(&comm).map(raw::Topology::layout) else {
+        let Some(TopologyLayout::Graph(layout)) = raw::topology(&comm).map(raw::VirtualTopology::layout)
+        else {
             return Err(Error::new(ErrorClass::Topology, "graph", "the communicator is not a graph"));
         };
         let layout = Arc::clone(layout);
@@ -57,7 +58,8 @@ impl Graph {
 
 impl DistGraph {
     fn new(comm: raw::Comm) -> Result<Self> {
-        let Some(TopologyLayout::DistGraph(adjacency)) = raw::topology(&comm).map(raw::Topology::layout)
+        let Some(TopologyLayout::DistGraph(adjacency)) =
+            raw::topology(&comm).map(raw::VirtualTopology::layout)
         else {
             let why = "the communicator is not a distributed graph";
             return Err(Error::new(ErrorClass::Topology, "dist_graph", why));
@@ -117,7 +119,7 @@ impl Intracomm {
     /// // 0 ── 1 ── 2
     /// let path = world.graph(&[1, 3, 4], &[1, 0, 2, 1], Reorder::No)?.expect("3 nodes");
     /// assert_eq!(path.neighbors(1)?, [0, 2]);
-    /// let mut from_neighbors = vec![0; path.neighbors(path.rank())?.len()];
+    /// let mut from_neighbors = vec![0usize; path.neighbors(path.rank())?.len()];
     /// path.neighbor_allgather(&[10 * path.rank()], &mut from_neighbors)?;
     /// assert_eq!(from_neighbors, [&[10][..], &[0, 20], &[10]][path.rank()]);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
