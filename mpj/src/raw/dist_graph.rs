@@ -9,7 +9,7 @@ use mpj_collectives::{Arguments, BufIndex, Operation, Span};
 use mpj_devices::Buf;
 
 use super::comm::Comm;
-use super::topology::Topology;
+use super::topology::VirtualTopology;
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
@@ -273,7 +273,7 @@ impl Comm {
         members: &[u32],
         node: impl FnOnce(usize) -> Adjacency,
     ) -> Result<Comm> {
-        let topology = |rank: u32| Ok(Topology::of_dist_graph(node(rank as usize)));
+        let topology = |rank: u32| Ok(VirtualTopology::of_dist_graph(node(rank as usize)));
         let comm = self.create_with_topology(call, id, members, topology)?;
         comm.ok_or_else(|| Error::new(ErrorClass::Intern, call, "this rank is not a node"))
     }

@@ -86,7 +86,7 @@ pub(crate) use request::OpInfo;
 pub use request::Request;
 pub use sendrecv::*;
 pub use topology::{
-    Topology, TopologyLayout, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
+    TopologyLayout, VirtualTopology, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
 };
 pub(crate) use wait_many::{
     PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until, wait_for_until, wait_on,

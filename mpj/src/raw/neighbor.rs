@@ -16,7 +16,7 @@ use super::collective::run;
 use super::collective_call::Collective;
 use super::comm::Comm;
 use super::plans::plan;
-use super::topology::{Topology, no_topology, topology};
+use super::topology::{VirtualTopology, no_topology, topology};
 use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::{Error, ErrorClass, Result};
 
@@ -121,7 +121,7 @@ pub(super) fn alltoallw<'a>(
     Ok(Plan { user, ..plan })
 }
 
-fn neighborhood<'a>(comm: &'a Comm, call: &'static str) -> Result<&'a Topology> {
+fn neighborhood<'a>(comm: &'a Comm, call: &'static str) -> Result<&'a VirtualTopology> {
     let topology = topology(comm).ok_or_else(|| no_topology(call, "a topology"))?;
     match topology.one_way_edge {
         None => Ok(topology),
@@ -144,7 +144,7 @@ fn check_buffers(call: &'static str, send: &Buf, recv: &Buf) -> Result<()> {
 }
 
 impl Comm {
-    fn neighbor_arguments<'a>(&self, topology: &'a Topology) -> Arguments<'a> {
+    fn neighbor_arguments<'a>(&self, topology: &'a VirtualTopology) -> Arguments<'a> {
         Arguments {
             hosts: self.host_count(),
             sources: &topology.sources,
@@ -168,7 +168,7 @@ impl Side {
         }
     }
 
-    fn block_count(self, topology: &Topology) -> usize {
+    fn block_count(self, topology: &VirtualTopology) -> usize {
         match self {
             Side::Send => topology.block_counts.1,
             Side::Receive => topology.block_counts.0,
@@ -184,7 +184,7 @@ impl<'a> BlockLayout<'a> {
         call: &'static str,
         side: Side,
         items: &Buf,
-        topology: &Topology,
+        topology: &VirtualTopology,
     ) -> Result<BlockLayout<'a>> {
         let (count, blocks, name) = (items.count(), side.block_count(topology), side.buffer());
         let fail = |class, why| Err(Error::new(class, call, why));

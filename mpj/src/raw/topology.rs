@@ -18,7 +18,7 @@ use crate::topology::{Adjacency, CartLayout, Dim, GraphLayout};
 
 /// The topology of a communicator, as one of its ranks knows it.
 #[derive(Debug)]
-pub struct Topology {
+pub struct VirtualTopology {
     layout: TopologyLayout,
     /// The neighbours from which this rank receives, in the order of the messages.
     pub(super) sources: Vec<Neighbor>,
@@ -41,7 +41,7 @@ pub enum TopologyLayout {
     DistGraph(Arc<Adjacency>),
 }
 
-impl Topology {
+impl VirtualTopology {
     /// Returns the description of the topology.
     pub fn layout(&self) -> &TopologyLayout {
         &self.layout
@@ -50,7 +50,7 @@ impl Topology {
     fn of_cart(layout: Arc<CartLayout>, rank: u32) -> Result<Self> {
         let all = layout.neighbors(rank as usize)?;
         let neighbor = |block: usize| Some(Neighbor { rank: all[block]? as u32, block: block as u32 });
-        Ok(Topology {
+        Ok(VirtualTopology {
             // The message that a rank sends to the rank before it is the message from the rank after that one. In a
             // periodic dimension with one or two cells, both are the same rank, so the order of messages matters.
             sources: (0..all.len()).map(|block| block ^ 1).filter_map(neighbor).collect(),
@@ -63,7 +63,7 @@ impl Topology {
 
     fn of_graph(layout: Arc<GraphLayout>, rank: u32) -> Result<Self> {
         let neighbors = in_order(layout.neighbors(rank as usize)?);
-        Ok(Topology {
+        Ok(VirtualTopology {
             sources: neighbors.clone(),
             block_counts: (neighbors.len(), neighbors.len()),
             destinations: neighbors,
@@ -73,7 +73,7 @@ impl Topology {
     }
 
     pub(super) fn of_dist_graph(adjacency: Adjacency) -> Self {
-        Topology {
+        VirtualTopology {
             sources: in_order(&adjacency.sources),
             destinations: in_order(&adjacency.destinations),
             block_counts: (adjacency.sources.len(), adjacency.destinations.len()),
@@ -88,7 +88,7 @@ fn in_order(ranks: &[usize]) -> Vec<Neighbor> {
 }
 
 /// Returns the topology of a communicator, if it has one (MPI_Topo_test). A duplicate has that of its original.
-pub fn topology(comm: &Comm) -> Option<&Topology> {
+pub fn topology(comm: &Comm) -> Option<&VirtualTopology> {
     comm.topology()?.downcast_ref()
 }
 
@@ -105,7 +105,9 @@ pub fn cart_create(comm: &Comm, dims: &[Dim], reorder: bool) -> Result<Option<Co
         let passed = || format!("the grid {layout} and reorder = {reorder}");
         let ids = comm.agree(blocking, ("cart", Operation::Cart), words, passed)?;
         let members = comm.cart_members(&layout, reorder);
-        comm.create_with_topology("cart", ids[0], &members, |rank| Topology::of_cart(Arc::new(layout), rank))
+        comm.create_with_topology("cart", ids[0], &members, |rank| {
+            VirtualTopology::of_cart(Arc::new(layout), rank)
+        })
     })
 }
 
@@ -127,7 +129,7 @@ pub fn cart_map(comm: &Comm, dims: &[Dim]) -> Result<Option<u32>> {
 /// passed different flags; [`ErrorClass::Dims`] if there is not one flag for each dimension.
 pub fn cart_sub(comm: &Comm, keep: &[bool]) -> Result<Comm> {
     comm.collective("cart_sub", |blocking| {
-        let layout = match topology(comm).map(Topology::layout) {
+        let layout = match topology(comm).map(VirtualTopology::layout) {
             Some(TopologyLayout::Cart(layout)) => layout,
             _ => return Err(no_topology("cart_sub", "a Cartesian topology: create it by `cart`")),
         };
@@ -138,8 +140,9 @@ pub fn cart_sub(comm: &Comm, keep: &[bool]) -> Result<Comm> {
         let in_part = |rank: &u32| layout.part_of(*rank as usize, keep).is_ok_and(|other| other == part);
         let members: Vec<u32> = (0..comm.size()).filter(in_part).collect();
         let id = ids[members[0] as usize];
-        let sub = comm
-            .create_with_topology("cart_sub", id, &members, |rank| Topology::of_cart(Arc::new(sub), rank))?;
+        let sub = comm.create_with_topology("cart_sub", id, &members, |rank| {
+            VirtualTopology::of_cart(Arc::new(sub), rank)
+        })?;
         sub.ok_or_else(|| Error::new(ErrorClass::Intern, "cart_sub", "this rank is in no sub-grid"))
     })
 }
@@ -159,7 +162,7 @@ pub fn graph_create(comm: &Comm, index: &[usize], edges: &[usize], reorder: bool
         let ids = comm.agree(blocking, ("graph", Operation::Graph), words, passed)?;
         let members = comm.graph_members(&layout, reorder);
         comm.create_with_topology("graph", ids[0], &members, |rank| {
-            Topology::of_graph(Arc::new(layout), rank)
+            VirtualTopology::of_graph(Arc::new(layout), rank)
         })
     })
 }
@@ -237,7 +240,7 @@ impl Comm {
         call: &'static str,
         id: u64,
         members: &[u32],
-        topology: impl FnOnce(u32) -> Result<Topology>,
+        topology: impl FnOnce(u32) -> Result<VirtualTopology>,
     ) -> Result<Option<Comm>> {
         let Some(comm) = self.with_members(call, id, members)? else { return Ok(None) };
         let topology = topology(comm.rank())?;

@@ -19,7 +19,8 @@ pub struct Cart {
 
 impl Cart {
     fn new(comm: raw::Comm) -> Result<Self> {
-        let Some(TopologyLayout::Cart(layout)) = raw::topology(&comm).map(raw::Topology::layout) else {
+        let Some(TopologyLayout::Cart(layout)) = raw::topology(&comm).map(raw::VirtualTopology::layout)
+        else {
             return Err(Error::new(ErrorClass::Topology, "cart", "the communicator is not a grid"));
         };
         let layout = Arc::clone(layout);

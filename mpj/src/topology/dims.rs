@@ -87,7 +87,7 @@ impl Search {
     }
 
     /// Adds `count` sizes from `low` to `high` with the product `cells`, in non-increasing order, to `sizes`: those whose
-    /// largest size is the smallest possible. Returns false if there are none.
+    /// largest size is the smallest possible. Returns whether such sizes exist.
     fn split(&self, cells: usize, count: usize, low: usize, high: usize, sizes: &mut Vec<usize>) -> bool {
         if count == 1 {
             let fits = (low..=high).contains(&cells);

@@ -26,7 +26,8 @@ pub struct DistGraph {
 
 impl Graph {
     fn new(comm: raw::Comm) -> Result<Self> {
-        let Some(TopologyLayout::Graph(layout)) = raw::topology(&comm).map(raw::Topology::layout) else {
+        let Some(TopologyLayout::Graph(layout)) = raw::topology(&comm).map(raw::VirtualTopology::layout)
+        else {
             return Err(Error::new(ErrorClass::Topology, "graph", "the communicator is not a graph"));
         };
         let layout = Arc::clone(layout);
@@ -57,7 +58,8 @@ impl Graph {
 
 impl DistGraph {
     fn new(comm: raw::Comm) -> Result<Self> {
-        let Some(TopologyLayout::DistGraph(adjacency)) = raw::topology(&comm).map(raw::Topology::layout)
+        let Some(TopologyLayout::DistGraph(adjacency)) =
+            raw::topology(&comm).map(raw::VirtualTopology::layout)
         else {
             let why = "the communicator is not a distributed graph";
             return Err(Error::new(ErrorClass::Topology, "dist_graph", why));
