@@ -56,7 +56,7 @@ impl Launch {
 /// (E0283): end it in `Ok::<(), mpj::Error>(())`.
 ///
 /// If a rank fails, standard error names it, its error, and the number of other ranks that failed. The exit code is 1
-/// after an error, 101 after a panic, and that of [`Intracomm::abort`] if a rank called it.
+/// after an error, 101 after a panic, and that of [`Intracomm::abort`](crate::Intracomm::abort) if a rank called it.
 ///
 /// # Programs that hang
 /// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without `mpjrun`:

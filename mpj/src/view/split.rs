@@ -156,10 +156,7 @@ impl<T: Receivable> SplitViews<T> {
     ///
     /// # Errors
     /// As [`split`](Self::split).
-    pub fn split_with_rest<'a>(
-        &'a self,
-        slice: &'a mut [T],
-    ) -> Result<SplitSlice<'a, T>, ViewError> {
+    pub fn split_with_rest<'a>(&'a self, slice: &'a mut [T]) -> Result<SplitSlice<'a, T>, ViewError> {
         if slice.len() < self.len {
             let bounds = (0, i64::try_from(self.len.saturating_mul(size_of::<T>())).unwrap_or(i64::MAX));
             return Err(ViewError::new::<T>(bounds, size_of_val(slice), false, T::PRIMITIVE));
