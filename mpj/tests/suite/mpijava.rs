@@ -432,6 +432,7 @@ fn abort_ends_a_job() {
         world.barrier()?;
         world.recv(&mut [0u8], 1 - world.rank(), 0).map(|_| ())
     });
-    assert!(ended.expect_err("it was aborted").to_string().contains("as intended"));
+    let error = ended.expect_err("it was aborted").to_string();
+    assert!(error.contains("as intended"), "{error}");
     called("Comm", &["Abort"]);
 }
