@@ -427,7 +427,7 @@ fn errors(world: &World) -> mpj::Result<()> {
 fn abort_ends_a_job() {
     let ended = mpj::threads(2, |world| {
         if world.rank() == 1 {
-            world.dup()?.abort(3, "as intended");
+            world.self_comm()?.abort(3, "as intended");
         }
         world.barrier()?;
         world.recv(&mut [0u8], 1 - world.rank(), 0).map(|_| ())
