@@ -1,5 +1,5 @@
-//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux. All ranks of a
-//! job are on one host, as threads or as the processes that `mpjrun` starts.
+//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux. The
+//! ranks of a job are threads, or processes that `mpjrun` or a process manager such as Hydra starts.
 //!
 //! ```
 //! // Four ranks, here as threads; with `mpj::run`, the same closure runs in processes that `mpjrun` starts.
@@ -26,8 +26,8 @@
 //! [traces](guide#tracing-a-job). The terms of the code are in `docs/glossary.md` of the repository.
 //!
 //! # Overview
-//! * [`World`] is the communicator of all ranks. It derefs to an [`Intracomm`], which has messages, collectives, `dup`
-//!   and `split`.
+//! * [`World`] is the communicator of all ranks. It derefs to an [`Intracomm`], which has messages, collectives,
+//!   and calls that create communicators: `dup`, `split`, and `create` of a [`Group`].
 //! * An [`Intercomm`] connects two groups of ranks. It has the messages of an [`Intracomm`], and collectives between the
 //!   groups.
 //! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
@@ -42,7 +42,8 @@
 //!   handle of a communicator ([`Intracomm::with_path`]).
 //! * [`wait_all`], [`wait_any`] and similar functions wait for several operations, even of different types
 //!   ([`Waitable::request_ref`]).
-//! * Non-blocking collectives ([`coll`]) can be waited for in any order.
+//! * Non-blocking collectives ([`coll`]) can be waited for in any order. Every request is a future ([`RequestFuture`]).
+//! * [`topology`] has grids and graphs of ranks, and collectives among neighbours.
 //! * A truncated message, a message of another type, a needed rank that dies or exits, and an invalid argument make a
 //!   call return an [`Error`]. If a sender frees the communicator without sending, the receive waits until that rank
 //!   exits.
