@@ -22,7 +22,7 @@ pub type Listener = (OwnedFd, SocketAddr);
 /// The parameters select no usable address, or no port is free. The text says what to do.
 pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, String> {
     let named = config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS));
-    let interfaces = config.is_set(&NIO_INTERFACES).then(|| config.text(&NIO_INTERFACES));
+    let interfaces = Some(config.text(&NIO_INTERFACES)).filter(|names| *names != NIO_INTERFACES.default);
     let allow_public = config.choice(&NIO_SECURITY);
     let addresses = match named {
         None if interfaces.is_some() || spans_machines => {
@@ -37,7 +37,8 @@ pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, St
             vec![ip]
         }
     };
-    let range = config.is_set(&NIO_PORTS).then(|| PortRange::parse(config.text(&NIO_PORTS))).flatten();
+    // The default is no range.
+    let range = PortRange::parse(config.text(&NIO_PORTS));
     let mut listeners = Vec::new();
     let mut failure = String::new();
     for ip in addresses {

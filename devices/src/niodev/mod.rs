@@ -109,7 +109,7 @@ pub const NIO_LISTEN_ADDRESS: Text = Text {
 pub const NIO_INTERFACES: Text = Text {
     name: "NIO_INTERFACES",
     default: "auto",
-    form: "names of interfaces, separated by commas, such as eth0,ib0",
+    form: "auto, or names of interfaces, separated by commas, such as eth0,ib0",
     accepts: |text| !text.is_empty() && text.split(',').all(|name| !name.trim().is_empty()),
     help: "network interfaces that niodev listens on; by default the loopback if all ranks are on one machine, otherwise \
            all that are up and have an address that is not public",
@@ -119,8 +119,8 @@ pub const NIO_INTERFACES: Text = Text {
 pub const NIO_PORTS: Text = Text {
     name: "NIO_PORTS",
     default: "any",
-    form: "a range of ports, such as 40000-40100",
-    accepts: |text| network::PortRange::parse(text).is_some(),
+    form: "any, or a range of ports, such as 40000-40100",
+    accepts: |text| text == "any" || network::PortRange::parse(text).is_some(),
     help: "ports that niodev listens on, for firewalls; each rank of a host needs one",
 };
 

@@ -25,7 +25,7 @@ use super::control_plane::host_segment;
 use super::launched_boot::LaunchedBoot;
 use crate::config::{self, DEVICES};
 use client::PmiClient;
-pub(super) use session::{KILL_WAIT, OUTPUT_TIME, Session};
+pub(super) use session::{KILL_WAIT, OUTPUT_TIME, PmiSession};
 
 /// The largest number of ranks, as for `mpjrun`.
 const MAX_RANKS: u32 = 1 << 16;
@@ -52,8 +52,8 @@ fn join_with(mut client: PmiClient, on_launcher_exit: fn()) -> Result<Vec<Launch
         Err(why) => return Err(session::end_job(client, why)),
     };
     let session = Arc::new(match setup {
-        Some(setup) => Session::agent(agent::start(setup, client)?),
-        None => Session::member(client),
+        Some(setup) => PmiSession::agent(agent::start(setup, client)?),
+        None => PmiSession::member(client),
     });
     let connect = |socket| LaunchedBoot::connect(socket, Some(Arc::clone(&session)), on_launcher_exit);
     agent::connect(&names, rank).and_then(connect).map_err(|why| session.fail(why))

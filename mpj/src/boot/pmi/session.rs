@@ -21,7 +21,7 @@ const KILL_LIMIT: Duration = GRACE.saturating_add(KILL_WAIT);
 
 /// The connection to the process manager, or the agent that has it.
 #[derive(Debug)]
-pub(in crate::boot) struct Session {
+pub(in crate::boot) struct PmiSession {
     part: Mutex<Option<Part>>,
 }
 
@@ -42,13 +42,13 @@ pub(super) fn end_job(mut client: PmiClient, why: String) -> String {
     why
 }
 
-impl Session {
-    pub(super) fn member(client: PmiClient) -> Session {
-        Session { part: Mutex::new(Some(Part::Member(client))) }
+impl PmiSession {
+    pub(super) fn member(client: PmiClient) -> PmiSession {
+        PmiSession { part: Mutex::new(Some(Part::Member(client))) }
     }
 
-    pub(super) fn agent(agent: AgentHandle) -> Session {
-        Session { part: Mutex::new(Some(Part::Agent(agent))) }
+    pub(super) fn agent(agent: AgentHandle) -> PmiSession {
+        PmiSession { part: Mutex::new(Some(Part::Agent(agent))) }
     }
 
     /// Leaves the job in order, after the rank has left and the connection to the agent was ended. The process of an
