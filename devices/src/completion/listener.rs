@@ -39,6 +39,8 @@ impl Listener {
     pub fn notify_replaced(self, by: Option<(*const ReadyList, usize)>) {
         if self.entry().is_some_and(|entry| Some(entry) != by) {
             self.notify();
+        } else {
+            deferred_drop::drop_deferred(self);
         }
     }
 }

@@ -91,18 +91,14 @@ impl<'a> Plan<'a> {
         Plan { digest, steps, user: UserBuffers::List { bufs: Cow::Owned(bufs), temp }, op }
     }
 
-    /// Replaces the caller's buffers for which `bufs` has a new one.
+    /// Replaces the caller's buffers for which `bufs`, which has as many, has a new one.
     ///
     /// # Errors
-    /// The number, the type or the memory layout of the items differs, or the kind of memory, or the number of buffers.
+    /// The number, the type or the memory layout of the items differs, or the kind of memory.
     pub(crate) fn rebind(&mut self, call: &'static str, bufs: &[Option<&Buf>]) -> Result<()> {
         let UserBuffers::List { bufs: user, temp } = &mut self.user else { return Ok(()) };
         let user = user.to_mut();
-        let expected = user.len() - temp.len();
-        if bufs.len() != expected {
-            let why = format!("expected {expected} buffers as in the prepared call, found {}", bufs.len());
-            return Err(Error::new(ErrorClass::Buffer, call, why));
-        }
+        debug_assert_eq!(bufs.len(), user.len() - temp.len());
         for (old, new) in user.iter_mut().zip(bufs) {
             let Some(new) = *new else { continue };
             if !same_layout(old, new) {

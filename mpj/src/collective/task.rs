@@ -126,12 +126,13 @@ impl CollectiveTask {
     ///
     /// # Safety
     /// As [`start`](Self::start).
-    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: Option<&[Option<&Buf>]>) -> Result<()> {
+    pub(crate) unsafe fn restart(self: &Arc<Self>, bufs: Option<Result<&[Option<&Buf>]>>) -> Result<()> {
         if self.phase.load(Ordering::Acquire) != IDLE {
             return Err(still_active(self.name));
         }
         let (seq, checked) = self.context.begin_call(self.name);
-        let ready = checked.and_then(|()| bufs.map_or(Ok(()), |bufs| self.state().schedule.rebind(bufs)));
+        let rebind = |bufs: Result<&[Option<&Buf>]>| self.state().schedule.rebind(bufs?);
+        let ready = checked.and_then(|()| bufs.map_or(Ok(()), rebind));
         ready.inspect_err(|error| end_refused(&self.context, seq, error))?;
         self.activate(seq);
         Ok(())

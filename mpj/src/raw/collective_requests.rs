@@ -15,7 +15,7 @@ use super::persistent::PersistentOperation;
 use super::request::Request;
 use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::collective::task::CollectiveTask;
-use crate::error::Result;
+use crate::error::{Error, ErrorClass, Result};
 
 /// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
 ///
@@ -42,8 +42,17 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
 pub(super) struct PersistentCollective {
     comm: Comm,
     task: Arc<CollectiveTask>,
-    /// The roles of the buffers with the first two indices; `None` if the call has a buffer for each rank.
-    roles: Option<[Role; 2]>,
+    roles: Roles,
+}
+
+/// The meaning of the buffers of a call.
+#[derive(Clone, Copy, Debug)]
+enum Roles {
+    /// The roles of the buffers with the first two indices.
+    Pair([Role; 2]),
+    /// The call has a buffer for each rank. A buffer of one list cannot take the place of one of the other, because the
+    /// steps write only to those that are received into.
+    Lists { send: usize, recv: usize },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,14 +83,25 @@ pub fn collective_init(
             Some(buf) if std::ptr::eq(buf, send) => Role::Send,
             _ => Role::None,
         };
-        let pair = || [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
-        let roles = matches!(plan.user, UserBuffers::Pair(..)).then(pair);
+        let roles = match plan.user {
+            UserBuffers::Pair(..) => {
+                Roles::Pair([BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index))))
+            }
+            UserBuffers::List { .. } => {
+                Roles::Lists { send: sent(collective.send).count(), recv: collective.recv.len() }
+            }
+        };
         let task = CollectiveTask::prepare(comm.collectives(), call, blocking.seq(), plan, keep)?;
         // Running a plan, even without steps, checks for failure notices of other ranks.
         // SAFETY: the steps access no memory.
         unsafe { blocking.run(Plan::new(digest, Vec::new(), EMPTY_BUF, EMPTY_BUF)) }?;
         Ok(PersistentCollective { comm: comm.clone(), task, roles }.into())
     })
+}
+
+/// Returns the buffers that a call sends from; an in-place call has none.
+fn sent(send: &[Buf]) -> impl Iterator<Item = &Buf> {
+    send.iter().filter(|send| !send.is_in_place())
 }
 
 impl PersistentCollective {
@@ -105,22 +125,29 @@ impl PersistentCollective {
         };
         let pair;
         let all: Vec<_>;
-        let bufs: &[Option<&Buf>] = match self.roles {
-            Some(roles) if (send.len(), recv.len()) == (1, 1) => {
+        let (bufs, expected, found): (&[Option<&Buf>], _, _) = match self.roles {
+            Roles::Pair(roles) => {
                 pair = roles.map(of_role);
-                &pair
+                (&pair, (1, 1), (send.len(), recv.len()))
             }
-            // The number of buffers is wrong, which `restart` detects.
-            Some(_) => &[],
-            None => {
-                let sent = send.iter().filter(|send| !send.is_in_place());
-                all = sent.chain(recv).map(Some).collect();
-                &all
+            Roles::Lists { send: sends, recv: recvs } => {
+                all = sent(send).chain(recv).map(Some).collect();
+                (&all, (sends, recvs), (sent(send).count(), recv.len()))
             }
         };
+        let bufs = if found == expected { Ok(bufs) } else { Err(self.wrong_numbers(expected, found)) };
         // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the steps
         // lie in them.
         unsafe { self.task.restart(Some(bufs)) }
+    }
+
+    #[cold]
+    fn wrong_numbers(&self, expected: (usize, usize), found: (usize, usize)) -> Error {
+        let why = format!(
+            "expected {} send and {} receive buffers as in the prepared call, found {} and {}",
+            expected.0, expected.1, found.0, found.1
+        );
+        Error::new(ErrorClass::Buffer, self.task.name(), why)
     }
 
     pub(super) fn task(&self) -> &Arc<CollectiveTask> {

@@ -7,6 +7,7 @@ mod create_group;
 mod extras;
 mod idup;
 mod inter;
+mod lazy_channel;
 mod names;
 mod process_sets;
 mod split;
@@ -22,18 +23,18 @@ use mpj_devices::{
 
 use super::buffered::BsendSlot;
 use super::group::{Comparison, group_compare};
-use super::part_channel::{PartChannel, PartChannelSlot};
+use super::part_channel::PartTags;
 use crate::address::PROC_NULL_NUMBER;
 use crate::boot::Boot;
 use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::context::CollContext;
 use crate::error::{Error, ErrorClass, Result};
 pub use attributes::{Attribute, AttributeKey};
-use control::Control;
 pub use extras::ErrorHandler;
 use extras::Extras;
 pub use idup::PendingDup;
 use inter::Remote;
+use lazy_channel::LazyChannel;
 use names::Names;
 pub use split::SplitType;
 
@@ -59,9 +60,10 @@ struct CommInner {
     freed: AtomicBool,
     names: Names,
     common: Arc<Common>,
-    control: Control,
+    control: LazyChannel,
     bsend_slot: BsendSlot,
-    part_channel: PartChannelSlot,
+    part_channel: LazyChannel,
+    part_tags: PartTags,
     extras: OnceLock<Box<Extras>>,
 }
 
@@ -91,17 +93,22 @@ struct Definition {
 
 impl Drop for CommInner {
     fn drop(&mut self) {
-        self.control.free(&self.engine, self.p2p.context());
+        for channel in [&mut self.control, &mut self.part_channel] {
+            channel.free(&self.engine, self.p2p.context());
+        }
         self.engine.free(&self.p2p);
     }
 }
 
 /// The context ids of the predefined communicators. Those that ranks create are larger.
 ///
-/// The channels of a communicator have the contexts 4·id (point-to-point), 4·id + 1 (collectives) and 4·id + 2
-/// ([`control`]).
+/// The channels of a communicator have the contexts 4·id (point-to-point), 4·id + 1 (collectives), 4·id + 2
+/// ([`control`]) and 4·id + 3 ([`part_channel`](super::part_channel)).
 const WORLD: u64 = 1;
 const ALONE: u64 = 2;
+
+const CONTROL: u64 = 2;
+const PARTS: u64 = 3;
 
 /// The context of the world's point-to-point messages.
 const WORLD_P2P: u64 = WORLD << 2;
@@ -158,9 +165,10 @@ impl Comm {
             freed: AtomicBool::new(false),
             names,
             common,
-            control: Control::default(),
+            control: LazyChannel::new(CONTROL),
             bsend_slot: BsendSlot::default(),
-            part_channel: PartChannelSlot::default(),
+            part_channel: LazyChannel::new(PARTS),
+            part_tags: PartTags::default(),
             extras: OnceLock::new(),
         };
         Ok(Comm { inner: Arc::new(inner), path: None })
@@ -179,7 +187,9 @@ impl Comm {
     fn describe_channels(&self, name: &Arc<str>) {
         self.engine().describe(self.p2p(), Arc::clone(name), None);
         self.engine().describe(self.collectives().channel(), Arc::clone(name), None);
-        self.describe_control(name);
+        for channel in [&self.inner.control, &self.inner.part_channel] {
+            channel.describe(self.engine(), name);
+        }
     }
 
     /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
@@ -258,8 +268,12 @@ impl Comm {
     }
 
     /// Returns the channel of partitioned messages. The first call joins it.
-    pub(super) fn part_channel(&self, call: &'static str) -> Result<Arc<PartChannel>> {
+    pub(super) fn part_channel(&self, call: &'static str) -> Result<Arc<Channel>> {
         self.inner.part_channel.get_or_join(self, call)
+    }
+
+    pub(super) fn part_tags(&self) -> &PartTags {
+        &self.inner.part_tags
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -9,11 +9,7 @@
 //! request is created, and the receiver posts its receive then, so both match in the order of creation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use mpj_devices::{Channel, Engine};
-
-use super::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 
 /// The maximum number of parts of a message.
@@ -22,51 +18,18 @@ pub(super) const MAX_PARTS: usize = 1 << 20;
 /// The number of tags for parts, which end below `ANY_TAG`.
 const TAG_COUNT: u32 = (1 << 31) - 2;
 
-/// Distinguishes the context of the channel from that of the communicator's messages.
-const CONTEXT_BIT: u64 = 1 << 63;
-
 /// The number of words of a handshake.
 pub(super) const HANDSHAKE_WORDS: usize = 3;
 
-/// The place of a communicator for its channel, which is joined when it is first needed.
+/// The number of tags that this rank has used for parts of a communicator.
 #[derive(Debug, Default)]
-pub(super) struct PartChannelSlot(Mutex<Option<Arc<PartChannel>>>);
+pub(super) struct PartTags(AtomicU32);
 
-#[derive(Debug)]
-pub(super) struct PartChannel {
-    engine: Arc<Engine>,
-    channel: Arc<Channel>,
-    used_tags: AtomicU32,
-}
-
-impl PartChannelSlot {
-    pub(super) fn get_or_join(&self, comm: &Comm, call: &'static str) -> Result<Arc<PartChannel>> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = &*slot {
-            return Ok(Arc::clone(channel));
-        }
-        let engine = Arc::clone(comm.engine());
-        let context = comm.p2p().context() | CONTEXT_BIT;
-        let channel = engine.join(context, comm.group().clone(), comm.rank());
-        let channel = channel.map_err(|fault| Error::from_fault(call, fault))?;
-        if let Some(name) = comm.p2p().name() {
-            engine.describe(&channel, name, None);
-        }
-        let channel = Arc::new(PartChannel { engine, channel, used_tags: AtomicU32::new(0) });
-        *slot = Some(Arc::clone(&channel));
-        Ok(channel)
-    }
-}
-
-impl PartChannel {
-    pub(super) fn channel(&self) -> &Arc<Channel> {
-        &self.channel
-    }
-
+impl PartTags {
     /// Reserves the tags of `parts` parts, and returns the number of the first.
-    pub(super) fn reserve_tags(&self, call: &'static str, parts: usize) -> Result<u32> {
+    pub(super) fn reserve(&self, call: &'static str, parts: usize) -> Result<u32> {
         let next = |used: u32| part_range(used.into(), parts as u64).map(|end| end as u32);
-        self.used_tags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|used| {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|used| {
             let why =
                 format!("this rank has used {used} of {TAG_COUNT} parts of the communicator: duplicate it");
             Error::new(ErrorClass::Other, call, why)
@@ -100,10 +63,4 @@ pub(super) fn items_per_part(call: &'static str, items: usize, parts: usize) -> 
 #[cold]
 pub(super) fn no_such_part(call: &'static str, part: usize, parts: usize) -> Error {
     Error::new(ErrorClass::Arg, call, format!("part {part} is out of range: the message has {parts} parts"))
-}
-
-impl Drop for PartChannel {
-    fn drop(&mut self) {
-        self.engine.free(&self.channel);
-    }
 }

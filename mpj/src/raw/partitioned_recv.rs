@@ -10,13 +10,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Channel, Completion, Engine, Envelope, KeepAlive, Pattern, Receive, Target};
+use mpj_devices::{
+    Buf, Channel, Completion, Engine, Envelope, KeepAlive, Pattern, Receive, Target, run_deferred_drops,
+    with_deferred_drops,
+};
 
 use super::comm::Comm;
 use super::p2p::{check_no_overlap, pattern};
-use super::part_channel::{
-    HANDSHAKE_WORDS, MAX_PARTS, PartChannel, items_per_part, no_such_part, part_range, part_tag,
-};
+use super::part_channel::{HANDSHAKE_WORDS, MAX_PARTS, items_per_part, no_such_part, part_range, part_tag};
 use super::persistent::{PersistentOperation, StoredBuf, still_active};
 use super::request::OpInfo;
 use super::{ANY_SOURCE, ANY_TAG, PROC_NULL};
@@ -42,7 +43,7 @@ pub(super) struct PartReceiver {
 
 #[derive(Debug)]
 struct Link {
-    channel: Arc<PartChannel>,
+    channel: Arc<Channel>,
     /// The operation writes it; it is read only after the completion.
     words: Arc<[AtomicU64; HANDSHAKE_WORDS]>,
     handshake: Completion,
@@ -53,7 +54,7 @@ struct State {
     round: Round,
     /// The parts of the sender, once the handshake has arrived.
     sender: Option<Result<SenderParts>>,
-    /// The receives of the round, one for each part of the sender.
+    /// The receives of the round that use the buffer: if it did not fail, one for each part of the sender.
     receives: Vec<Completion>,
     /// The number of the first receives that are known to be complete.
     complete: usize,
@@ -128,7 +129,7 @@ impl Link {
         // SAFETY: the operation keeps the words, which nobody reads or writes until it has completed.
         let receive =
             unsafe { Receive::of(buf, Some(keep), None) }.map_err(|error| Error::buf(INIT, error))?;
-        let handshake = comm.engine().post(channel.channel(), Pattern { source, tag }, receive);
+        let handshake = comm.engine().post(&channel, Pattern { source, tag }, receive);
         let handshake = handshake.map_err(|fault| Error::from_fault(INIT, *fault))?;
         Ok(Link { channel, words, handshake })
     }
@@ -168,6 +169,18 @@ impl PartReceiver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Calls `f` with the state, after the receives of the round were posted if that is due.
+    fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        // A receive that is posted can complete a send of this rank, whose memory is then dropped.
+        let value = with_deferred_drops(|| {
+            let mut state = self.state();
+            self.advance(&mut state);
+            f(&mut state)
+        });
+        run_deferred_drops();
+        value
+    }
+
     /// # Safety
     /// The contract of a receive buffer, until the operation has completed.
     pub(super) unsafe fn start(&mut self) -> Result<()> {
@@ -179,8 +192,8 @@ impl PartReceiver {
         state.receives.clear();
         state.complete = 0;
         state.round = if self.link.is_some() { Round::Unmatched } else { Round::Posted };
-        self.advance(&mut state);
-        Ok(())
+        drop(state);
+        self.with_state(|_| Ok(()))
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -215,8 +228,12 @@ impl PartReceiver {
             let target = unsafe { Target::new(buf, self.keep.clone()) };
             let target = target.map_err(|error| Error::buf(INIT, error))?.with_path(self.comm.path());
             let pattern = Pattern { source: self.source, tag: part_tag(sender.first + part as u32) };
-            let posted = self.comm.engine().post(link.channel.channel(), pattern, Receive::new(target));
-            receives.push(posted.map_err(|fault| Error::from_fault(INIT, *fault))?);
+            let posted = self.comm.engine().post(&link.channel, pattern, Receive::new(target));
+            let receive = posted.map_err(|fault| Error::from_fault(INIT, *fault))?;
+            // The round does not wait for a part that it refuses, which uses no memory.
+            if fits.is_ok() {
+                receives.push(receive);
+            }
         }
         fits
     }
@@ -254,8 +271,10 @@ impl PartReceiver {
     }
 
     fn has_arrived(&self, part: usize) -> Result<bool> {
-        let mut state = self.state();
-        self.advance(&mut state);
+        self.with_state(|state| self.has_arrived_in(state, part))
+    }
+
+    fn has_arrived_in(&self, state: &State, part: usize) -> Result<bool> {
         let sender = match (&state.round, &state.sender) {
             (Round::Failed(error), _) => return Err(error.clone()),
             (Round::Posted, Some(Ok(sender))) => sender,
@@ -274,18 +293,23 @@ impl PartReceiver {
     }
 
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
-        let mut state = self.state();
-        self.advance(&mut state);
+        self.with_state(|state| self.outcome_in(state))
+    }
+
+    fn outcome_in(&self, state: &mut State) -> Option<Result<Status>> {
         match &state.round {
             Round::Inactive => return Some(Ok(Status::empty())),
             Round::Unmatched => return None,
-            Round::Failed(error) => return Some(Err(error.clone())),
-            Round::Posted => (),
+            // The receives that were posted before a failure use the buffer until they are complete.
+            Round::Posted | Round::Failed(_) => (),
         }
         let rest = &state.receives[state.complete..];
         let complete = rest.iter().take_while(|receive| receive.outcome().is_some()).count();
         state.complete += complete;
-        (state.complete == state.receives.len()).then(|| self.result(&state.receives))
+        (state.complete == state.receives.len()).then(|| match &state.round {
+            Round::Failed(error) => Err(error.clone()),
+            _ => self.result(&state.receives),
+        })
     }
 
     fn result(&self, receives: &[Completion]) -> Result<Status> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mpj_devices::{Buf, Channel, Coalesce, Completion, Engine, KeepAlive, Mode, Sent, Source};
 
 use super::comm::Comm;
-use super::part_channel::{HANDSHAKE_WORDS, PartChannel, items_per_part, no_such_part, part_tag};
+use super::part_channel::{HANDSHAKE_WORDS, items_per_part, no_such_part, part_tag};
 use super::persistent::{PersistentOperation, StoredBuf, still_active};
 use super::request::OpInfo;
 use crate::error::{Error, ErrorClass, Result};
@@ -27,7 +27,7 @@ pub(super) struct PartSender {
     keep: Option<KeepAlive>,
     is_active: bool,
     parts: Box<[Mutex<Part>]>,
-    /// The number of parts that are not ready.
+    /// The number of parts whose send has not started.
     unready: AtomicUsize,
     /// The number of the first parts that are known to be complete.
     complete: AtomicUsize,
@@ -35,7 +35,7 @@ pub(super) struct PartSender {
 
 #[derive(Debug)]
 struct Link {
-    channel: Arc<PartChannel>,
+    channel: Arc<Channel>,
     dest: u32,
     /// The number of the first part.
     first: u32,
@@ -44,6 +44,8 @@ struct Link {
 #[derive(Debug)]
 enum Part {
     Unready,
+    /// A thread starts to send it.
+    Starting,
     Sent,
     Pending(Completion),
     Failed(Error),
@@ -95,13 +97,13 @@ impl Link {
     /// Reserves tags, and sends the handshake.
     fn open(comm: &Comm, dest: u32, tag: i32, parts: usize, part_bytes: usize) -> Result<Self> {
         let channel = comm.part_channel(INIT)?;
-        let first = channel.reserve_tags(INIT, parts)?;
+        let first = comm.part_tags().reserve(INIT, parts)?;
         let words: Arc<[u64; HANDSHAKE_WORDS]> = Arc::new([first.into(), parts as u64, part_bytes as u64]);
         let (buf, keep): (Buf, KeepAlive) = (Buf::slice(&*words), words);
         // SAFETY: the operation keeps the words, which nobody writes to.
         let source = unsafe { Source::new(buf, Some(keep)) }.map_err(|error| Error::buf(INIT, error))?;
         let (mut source, how) = (source.not_lent(), (Mode::Standard, Coalesce::No));
-        let sent = comm.engine().send_from(channel.channel(), dest, tag.into(), &mut source, how.0, how.1);
+        let sent = comm.engine().send_from(&channel, dest, tag.into(), &mut source, how.0, how.1);
         // The parts, which follow it, fail with the same fault if the handshake fails later.
         sent.map_err(|fault| Error::from_fault(INIT, *fault))?;
         Ok(Link { channel, dest, first })
@@ -146,15 +148,17 @@ impl PartSender {
             let why = format!("part {part} was marked ready already in this round");
             return Err(Error::new(ErrorClass::Request, READY, why));
         }
+        *state = Part::Starting;
+        // The send can drop memory of other operations, and wake tasks, which might use this request.
+        drop(state);
         // SAFETY: the caller's contract.
         let sent = unsafe { self.send(part) };
         let outcome = sent.as_ref().map(drop).map_err(Error::clone);
-        *state = match sent {
+        *self.part(part) = match sent {
             Ok(Sent::Pending(completion)) => Part::Pending(completion),
             Ok(Sent::Posted | Sent::Coalesced) => Part::Sent,
             Err(error) => Part::Failed(error),
         };
-        drop(state);
         if self.unready.fetch_sub(1, Ordering::AcqRel) == 1 {
             // Another thread might sleep until all parts are ready.
             self.comm.engine().wake_all();
@@ -172,8 +176,7 @@ impl PartSender {
         let source = source.map_err(|error| Error::buf(READY, error))?;
         let mut source = source.with_path(self.comm.path()).not_lent();
         let (tag, engine) = (part_tag(first + part as u32), self.comm.engine());
-        let sent =
-            engine.send_from(channel.channel(), *dest, tag.into(), &mut source, Mode::Standard, Coalesce::No);
+        let sent = engine.send_from(channel, *dest, tag.into(), &mut source, Mode::Standard, Coalesce::No);
         sent.map_err(|fault| Error::from_fault(READY, *fault))
     }
 
@@ -195,7 +198,7 @@ impl PartSender {
         }
         let known = self.complete.load(Ordering::Relaxed);
         let is_complete = |part: &usize| match &*self.part(*part) {
-            Part::Unready => false,
+            Part::Unready | Part::Starting => false,
             Part::Pending(completion) => completion.outcome().is_some(),
             Part::Sent | Part::Failed(_) => true,
         };
@@ -211,7 +214,7 @@ impl PartSender {
                 let fault = completion.outcome()?.as_ref().err()?;
                 Some(Error::from_fault(INIT, fault.clone()))
             }
-            Part::Unready | Part::Sent => None,
+            Part::Unready | Part::Starting | Part::Sent => None,
         });
         error.map_or(Ok(Status::empty()), Err)
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Completion, Listener, Started, WaitReason};
+use mpj_devices::{Completion, Listener, Started, WaitReason, run_deferred_drops, with_deferred_drops};
 
 use super::slots::{self, Slots};
 use crate::error::Result;
@@ -167,8 +167,15 @@ impl<'c> ScopeOps<'c> {
         self.with(slot, |op| op.map(|op| op.info))
     }
 
+    /// As [`with`](Self::with), for an access that can wake a task, which is deferred until no lock is held.
+    fn with_wakes<R>(&self, slot: &OpSlot, f: impl FnOnce(Option<&ScopedOp>) -> R) -> R {
+        let value = with_deferred_drops(|| self.with(slot, f));
+        run_deferred_drops();
+        value
+    }
+
     pub(super) fn listen(&self, slot: &OpSlot, listener: Listener) {
-        self.with(slot, |op| match op {
+        self.with_wakes(slot, |op| match op {
             Some(op) => op.completion.listen(listener),
             None => listener.notify(),
         });
@@ -250,7 +257,8 @@ impl<'c> ScopeOps<'c> {
     /// Cancels a receive that has not matched; returns whether it was cancelled.
     pub(super) fn cancel(&self, slot: &OpSlot) -> bool {
         let raw = self.comm;
-        self.with(slot, |op| op.is_some_and(|op| raw.engine().cancel_receive(raw.p2p(), &op.completion)))
+        let cancel = |op: &ScopedOp| raw.engine().cancel_receive(raw.p2p(), &op.completion);
+        self.with_wakes(slot, |op| op.is_some_and(cancel))
     }
 
     /// Waits until every operation has completed. If the scope has panicked, cancels the unmatched operations first.

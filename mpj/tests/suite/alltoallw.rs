@@ -179,7 +179,9 @@ fn removed_buffers_fail_the_start() {
             send.truncate(remaining);
             recv.truncate(remaining);
             let error = exchange.start().map(drop).expect_err("buffers are missing");
-            let found = format!("expected 4 buffers as in the prepared call, found {}", 2 * remaining);
+            let found = format!(
+                "expected 2 send and 2 receive buffers as in the prepared call, found {remaining} and"
+            );
             assert!(error.class() == ErrorClass::Buffer && error.to_string().contains(&found), "{error}");
             // A buffer of another length.
             let comm = world.dup()?;
@@ -189,6 +191,25 @@ fn removed_buffers_fail_the_start() {
         }
         Ok(())
     });
+}
+
+/// A collective must not write to a buffer that it only sends.
+#[test]
+fn buffer_moved_between_the_lists_fails_the_start() {
+    static CONSTANT: [u8; 4] = [7; 4];
+    for (more, fewer) in [(0, 1), (1, 0)] {
+        ranks(2, |world| {
+            let send: Vec<&'static [u8]> = vec![&CONSTANT; 2];
+            let mut exchange = world.prepare(coll::alltoallw(send, vec![vec![0u8; 4]; 2]))?;
+            exchange.start()?.wait()?;
+            let (send, recv) = exchange.buffers_mut();
+            send.resize(2 + more - fewer, &CONSTANT);
+            recv.resize(2 + fewer - more, vec![0; 4]);
+            let error = exchange.start().map(drop).expect_err("the lists have other lengths");
+            assert_eq!(error.class(), ErrorClass::Buffer, "{error}");
+            Ok(())
+        });
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod pairs;
 mod panics;
 mod parameters;
 mod partitioned;
+mod partitioned_channel;
 mod paths;
 mod persistent;
 mod persistent_p2p;

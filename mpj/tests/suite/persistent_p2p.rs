@@ -326,3 +326,18 @@ fn threads_restart_their_requests_at_the_same_time() {
         Ok(())
     });
 }
+
+#[test]
+fn requests_of_a_rank_that_has_left_return_their_buffers() {
+    let requests = job(2, |world| {
+        let other = 1 - world.rank();
+        let mut send = world.send_init(vec![1u8; 1 << 20], other, 1)?;
+        let mut recv = world.recv_init(vec![2u8; 4], other, 0)?;
+        std::mem::forget((send.start()?, recv.start()?));
+        Ok::<_, mpj::Error>((send, recv))
+    });
+    for (mut send, recv) in requests.expect("no rank fails") {
+        send.start().map(drop).expect_err("the rank has left");
+        assert_eq!((send.into_buffers(), recv.into_buffers()), (vec![1; 1 << 20], vec![2; 4]));
+    }
+}

@@ -4,6 +4,8 @@
     reason = "the buffers outlive the requests, which are complete when they are accessed"
 )]
 
+use std::time::Duration;
+
 use crate::common::{ranks, samples};
 use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BSEND_OVERHEAD, Buf, PROC_NULL};
 use mpj::{ErrorClass, World};
@@ -124,6 +126,20 @@ fn flush_is_a_request() {
         assert_eq!(world.recv_vec::<u8>(other, 0)?.0, vec![other as u8; LEN]);
         flushed.wait()?;
         assert_eq!(raw::detach(comm)?, LEN + BSEND_OVERHEAD);
+        Ok(())
+    });
+}
+
+#[test]
+fn inactive_persistent_requests_are_not_waited_for() {
+    ranks(1, |world| {
+        let send = raw::send_init(world.as_raw(), Buf::empty(), 0, 0, raw::Mode::Standard, None)?;
+        let part = raw::precv_init(world.as_raw(), Buf::empty(), 1, 0, 0, None)?;
+        let mut requests = [None, Some(raw::Request::from(send)), Some(raw::Request::from(part))];
+        assert!(raw::wait_any(&mut requests).is_none());
+        assert!(raw::wait_any_timeout(&mut requests, Duration::MAX).is_none());
+        assert!(raw::wait_all_timeout(&mut requests, Duration::MAX).is_empty());
+        assert!(raw::wait_some(&mut requests).is_empty());
         Ok(())
     });
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpj::{ErrorClass, Op, Request, RequestRef, RequestSet, Waitable, World, coll};
 
-use crate::common::{job, samples};
+use crate::common::{job, ranks, samples};
 
 #[mpj::test(ranks = 2)]
 fn operations_are_returned_as_they_complete(world: World) -> mpj::Result<()> {
@@ -171,4 +171,38 @@ fn failed_operations_are_returned_with_their_keys() {
         Ok(())
     });
     assert_eq!(failed.unwrap_err().rank(), 2);
+}
+
+#[test]
+fn two_sets_wait_for_the_same_operations() {
+    const COUNT: usize = 200;
+    ranks(2, |world| {
+        let other = 1 - world.rank();
+        for round in 0..20 {
+            let mut receives = Vec::new();
+            for tag in 0..COUNT {
+                receives.push(world.irecv([0usize], other, tag as i32)?);
+            }
+            std::thread::scope(|threads| {
+                for _ in 0..2 {
+                    threads.spawn(|| {
+                        let mut set = RequestSet::new();
+                        for (tag, receive) in receives.iter().enumerate() {
+                            set.insert(tag, receive.request_ref());
+                        }
+                        assert_eq!(set.drain().count(), COUNT);
+                    });
+                }
+                for tag in 0..COUNT {
+                    std::thread::yield_now();
+                    world.send(&[tag + round], other, tag as i32)?;
+                }
+                Ok::<(), mpj::Error>(())
+            })?;
+            for (tag, receive) in receives.into_iter().enumerate() {
+                assert_eq!(receive.wait()?.0, [tag + round]);
+            }
+        }
+        Ok(())
+    });
 }

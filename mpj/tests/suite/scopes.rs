@@ -1,6 +1,14 @@
 //! Pending operations that borrow their buffers for a scope.
 
+use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
 use crate::common::{SIZES, alive, blanks, ranks, samples};
 use mpj::{ANY_SOURCE, ErrorClass, World};
@@ -125,4 +133,51 @@ fn panicking_scope_does_not_wait_for_its_sends() {
         });
         assert!(outcome.is_err(), "a rank panicked");
     }
+}
+
+/// A waker that waits until another thread has used the same scope.
+struct Meeting {
+    woken: Mutex<Sender<()>>,
+    used: Mutex<Receiver<()>>,
+    has_met: AtomicBool,
+}
+
+impl Wake for Meeting {
+    fn wake(self: Arc<Self>) {
+        let _ = self.woken.lock().expect("one waker").send(());
+        let used = self.used.lock().expect("one waker").recv_timeout(Duration::from_secs(5));
+        self.has_met.store(used.is_ok(), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn waker_of_a_cancelled_receive_runs_without_the_lock_of_its_scope() {
+    ranks(1, |world| {
+        let (mut first, mut second) = ([0u8], [0u8]);
+        let (woken, is_woken) = channel();
+        let (has_used, used) = channel();
+        let (woken, used, has_met) = (Mutex::new(woken), Mutex::new(used), AtomicBool::new(false));
+        let meeting = Arc::new(Meeting { woken, used, has_met });
+        let waker = Waker::from(Arc::clone(&meeting));
+        world.scope(|scope| {
+            // The operations of other threads than the owner of the scope are stored under a lock.
+            thread::scope(|threads| {
+                threads.spawn(|| {
+                    let mut future = scope.irecv(&mut first, 0, 1).expect("alive").into_future();
+                    let mut other = scope.irecv(&mut second, 0, 2).expect("alive");
+                    assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+                    thread::scope(|threads| {
+                        threads.spawn(move || {
+                            is_woken.recv().expect("woken");
+                            assert!(other.test().is_none());
+                            has_used.send(()).expect("the waker waits");
+                        });
+                        drop(future);
+                    });
+                });
+            });
+        });
+        assert!(meeting.has_met.load(Ordering::SeqCst));
+        Ok(())
+    });
 }

@@ -265,3 +265,15 @@ fn exchange_checks_the_type_of_the_message() {
         world.barrier()
     });
 }
+
+#[test]
+fn attached_buffer_outlives_its_rank() {
+    let buffers = job(2, |world| {
+        let buffer = world.attach(usize::MAX)?;
+        if world.rank() == 0 {
+            world.bsend(&vec![1u8; LONG], 1, 0)?;
+        }
+        Ok::<_, mpj::Error>(buffer)
+    });
+    drop(buffers);
+}

@@ -1,20 +1,19 @@
 //! Messages of the library between ranks of a communicator, on a channel of its own: neither a user's receive nor a
-//! collective matches them. The channel is joined at the first message that this rank sends or receives there. Earlier
-//! messages wait.
+//! collective matches them.
 //!
 //! A message is a list of words. It has a [`ControlKind`] and a tag, and a receive names both. Messages of a rank with
 //! the same kind and tag are received in the order in which they were sent. Each call that uses them checks first that
 //! the communicator was not freed, and then takes part to its end.
 
 use std::mem::size_of;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mpj_devices::{
-    Buf, Channel, Coalesce, DataPath, Engine, Envelope, KeepAlive, MatchedMessage, MessageTag, Mode, Pattern,
-    Receive, Source, Target, WaitReason, with_deferred_drops,
+    Buf, Channel, Coalesce, DataPath, Envelope, KeepAlive, MatchedMessage, MessageTag, Mode, Pattern,
+    Receive, Source, Target, WaitReason,
 };
 
-use super::{Comm, join_for_messages};
+use super::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{abort_on_unwind, mdiscard};
 
@@ -30,48 +29,12 @@ pub(crate) enum ControlKind {
     Connect = 3,
 }
 
-/// The channel of the control messages, if this rank has joined it.
-#[derive(Debug, Default)]
-pub(super) struct Control(Mutex<Option<Arc<Channel>>>);
-
-/// The bits of a context id that select the channel of a communicator.
-const CONTROL: u64 = 2;
-
 /// The number of words that a message may have in addition to one per rank of the world.
 const MAX_EXTRA_WORDS: usize = 1024;
 
-impl Control {
-    /// Frees the channel, or refuses its messages if this rank has not joined it.
-    pub(super) fn free(&mut self, engine: &Engine, context: u64) {
-        match self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(channel) => engine.free(&channel),
-            None => engine.refuse(context | CONTROL),
-        }
-    }
-}
-
 impl Comm {
     fn control(&self, call: &'static str) -> Result<Arc<Channel>> {
-        // `join` applies earlier deaths, which can drop buffers of users.
-        with_deferred_drops(|| {
-            let mut joined = self.inner.control.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(channel) = &*joined {
-                return Ok(Arc::clone(channel));
-            }
-            let (engine, context) = (self.engine(), self.p2p().context() | CONTROL);
-            let remote = self.inner.remote.as_ref();
-            let channel = join_for_messages(engine, context, self.group(), self.rank(), remote)
-                .map_err(|fault| Error::from_fault(call, fault))?;
-            engine.describe(&channel, self.name(), None);
-            Ok(Arc::clone(joined.insert(channel)))
-        })
-    }
-
-    pub(super) fn describe_control(&self, name: &Arc<str>) {
-        let joined = self.inner.control.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = &*joined {
-            self.engine().describe(channel, Arc::clone(name), None);
-        }
+        self.inner.control.get_or_join(self, call)
     }
 
     /// Sends words to a rank. The call does not wait for the receiver.

@@ -1,0 +1,154 @@
+//! The channel of partitioned messages: its ranks, its end, and foreign code that runs while it is used.
+#![expect(
+    unsafe_code,
+    reason = "the operations keep the buffers, or complete before the buffers are accessed"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::ranks;
+use crate::intercomm::{SHAPES, connect};
+use mpj::Fault;
+use mpj::raw::{self, Buf, PersistentOperation};
+
+/// Bytes of a part that waits for its receiver on every device.
+const LONG: usize = 1 << 20;
+
+#[test]
+fn communicator_that_was_freed_without_a_receive_refuses_the_parts() {
+    ranks(2, |world| {
+        let comm = world.dup()?;
+        if world.rank() == 1 {
+            drop(comm);
+            world.barrier()?;
+            return world.recv(&mut [0u8; 0], 0, 0).map(drop);
+        }
+        let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
+        let filling = send.start()?;
+        filling.part(0)?.ready()?;
+        world.barrier()?;
+        let _late = filling.part(1)?.ready();
+        let error = filling.wait().expect_err("nobody receives the parts");
+        assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
+        world.send(&[0u8; 0], 1, 0)
+    });
+}
+
+#[test]
+fn parts_go_to_the_remote_group() {
+    for (first, size) in SHAPES {
+        ranks(size, |world| {
+            let inter = connect(&world, first)?;
+            let comm = inter.as_raw();
+            let (me, others) = (inter.rank() as u64, inter.remote_size() as i32);
+            let mine = [me, 10 + me];
+            let mut theirs = vec![[0u64; 2]; others as usize];
+            let mut sends = Vec::new();
+            let mut recvs = Vec::new();
+            for (other, items) in (0..).zip(&mut theirs) {
+                sends.push(raw::psend_init(comm, Buf::slice(&mine), 2, other, 0, None)?);
+                recvs.push(raw::precv_init(comm, Buf::slice_mut(items), 1, other, 0, None)?);
+            }
+            // SAFETY: see above.
+            unsafe { raw::start_all(sends.iter_mut().chain(&mut recvs))? };
+            for (send, part) in sends.iter().flat_map(|send| [(send, 1), (send, 0)]) {
+                // SAFETY: see above.
+                unsafe { send.pready(part)? };
+            }
+            for request in sends.iter_mut().chain(&mut recvs) {
+                request.wait()?;
+            }
+            for (other, items) in (0..).zip(theirs) {
+                assert_eq!(items, [other, 10 + other]);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Memory of an operation whose drop uses a request.
+struct UsesOnDrop(Arc<PersistentOperation>, Arc<AtomicBool>);
+
+/// The part of [`UsesOnDrop`] that a foreign drop runs.
+struct Uses(Arc<PersistentOperation>, Arc<AtomicBool>);
+
+impl Drop for UsesOnDrop {
+    fn drop(&mut self) {
+        mpj_devices::drop_deferred(Uses(Arc::clone(&self.0), Arc::clone(&self.1)));
+    }
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        let _unready = self.0.unready_parts();
+        let _arrived = self.0.parrived(0);
+        self.1.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn drop_of_received_memory_uses_the_send() {
+    ranks(1, |world| {
+        let (comm, dropped) = (world.as_raw(), Arc::new(AtomicBool::new(false)));
+        let (items, mut room) = ([1u8], [0u8]);
+        let mut send = raw::psend_init(comm, Buf::slice(&items), 1, 0, 0, None)?;
+        // SAFETY: see above.
+        unsafe { send.start()? };
+        let send = Arc::new(send);
+        let keep = Arc::new(UsesOnDrop(Arc::clone(&send), Arc::clone(&dropped)));
+        let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut room), 1, 0, 0, Some(keep))?;
+        // SAFETY: see above.
+        unsafe { recv.start()? };
+        drop(recv);
+        // SAFETY: see above.
+        unsafe { send.pready(0)? };
+        assert!(dropped.load(Ordering::Acquire), "the drop waits for later progress");
+        assert_eq!(room, [1]);
+        Ok(())
+    });
+}
+
+#[test]
+fn drop_of_sent_memory_uses_the_receive() {
+    ranks(1, |world| {
+        let (comm, dropped) = (world.as_raw(), Arc::new(AtomicBool::new(false)));
+        let (items, mut room) = (vec![1u8; LONG], vec![0u8; LONG]);
+        let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut room), 1, 0, 0, None)?;
+        // SAFETY: see above.
+        unsafe { recv.start()? };
+        let recv = Arc::new(recv);
+        let keep = Arc::new(UsesOnDrop(Arc::clone(&recv), Arc::clone(&dropped)));
+        let mut send = raw::psend_init(comm, Buf::slice(&items), 1, 0, 0, Some(keep))?;
+        // SAFETY: see above.
+        unsafe { send.start()? };
+        // SAFETY: see above.
+        unsafe { send.pready(0)? };
+        drop(send);
+        assert!(recv.parrived(0)?);
+        assert!(dropped.load(Ordering::Acquire), "the drop waits for later progress");
+        assert_eq!(room, items);
+        Ok(())
+    });
+}
+
+#[test]
+fn rank_that_has_left_fails_the_rounds() {
+    ranks(2, |world| {
+        if world.rank() == 1 {
+            return Ok(());
+        }
+        let outcomes = [
+            world.precv_init([0u8; 2], 2, 1, 0).and_then(|mut recv| recv.start()?.wait().map(drop)),
+            world.psend_init(vec![0u8; LONG], 1, 1, 0).and_then(|mut send| {
+                let filling = send.start()?;
+                filling.part(0)?.ready()?;
+                filling.wait()
+            }),
+        ];
+        for outcome in outcomes {
+            assert_eq!(outcome.expect_err("rank 1 has left").failed_rank(), Some(1));
+        }
+        Ok(())
+    });
+}
