@@ -153,6 +153,7 @@ impl<T: Receivable> SplitViews<T> {
     ///
     /// # Errors
     /// As [`split`](Self::split).
+    #[expect(clippy::type_complexity, reason = "two lists of views and the rest, which a caller takes apart")]
     pub fn split_with_rest<'a>(
         &'a self,
         slice: &'a mut [T],

@@ -14,7 +14,7 @@ fn factorizations(cells: usize, count: usize, high: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return if cells == 1 { vec![vec![]] } else { vec![] };
     }
-    let sizes = (1..=high.min(cells)).filter(|size| cells % size == 0);
+    let sizes = (1..=high.min(cells)).filter(|size| cells.is_multiple_of(*size));
     let with_rest =
         |size| factorizations(cells / size, count - 1, size).into_iter().map(move |rest| (size, rest));
     sizes.flat_map(with_rest).map(|(size, rest)| [vec![size], rest].concat()).collect()

@@ -145,7 +145,7 @@ fn blocking_messages(world: &World) -> mpj::Result<()> {
     assert_eq!(world.recv(&mut got, left, 1)?.source_rank(), left);
     assert_eq!(got, theirs);
     attached.detach()?;
-    if world.rank() % 2 == 0 {
+    if world.rank().is_multiple_of(2) {
         world.send(&mine, right, 2)?;
         world.ssend(&mine, right, 3)?;
     }

@@ -117,7 +117,8 @@ fn allgather_collects_the_items_of_the_neighbours() {
         let lens = neighbors.iter().rev().map(|rank| rank.map_or(1, |rank| 1 + rank % 4));
         let (mut counts, mut starts) = places(&lens.collect::<Vec<_>>());
         let mut model = blanks::<u32>(counts.iter().map(|count| count + 1).sum());
-        (counts.reverse(), starts.reverse());
+        counts.reverse();
+        starts.reverse();
         for ((rank, count), at) in neighbors.iter().zip(&counts).zip(&starts) {
             model[*at..at + count].copy_from_slice(&from(*rank, *count));
         }

@@ -5,12 +5,15 @@ use mpj::{ErrorClass, Reorder, World, coll, raw};
 
 use crate::common::{job, ranks};
 
+/// A call with an invalid argument, which gets two receive items.
+type Call<'a> = Box<dyn Fn(&Cart, &mut [u8]) -> mpj::Result<()> + 'a>;
+
 #[mpj::test(ranks = 2)]
 fn invalid_arguments_are_refused_with_the_reason(world: World) -> mpj::Result<()> {
     let ring = world.cart(&[Dim::periodic(2)], Reorder::No)?.expect("2 cells");
     let (one, two, mut out) = ([1u8; 1], [1u8; 2], [0u8; 2]);
     let at: &[usize] = &[0, 1];
-    let cases: Vec<(ErrorClass, &str, Box<dyn Fn(&Cart, &mut [u8]) -> mpj::Result<()>>)> = vec![
+    let cases: Vec<(ErrorClass, &str, Call)> = vec![
         (
             ErrorClass::Count,
             "neighbor_allgather: receive buffer has 1 items, expected a multiple of 2, the number of blocks",
