@@ -50,8 +50,7 @@ pub(super) struct PersistentCollective {
 enum Roles {
     /// The roles of the buffers with the first two indices.
     Pair([Role; 2]),
-    /// The call has a buffer for each rank. A buffer of one list cannot take the place of one of the other, because the
-    /// steps write only to those that are received into.
+    /// The call has a buffer for each rank. The lists keep their lengths, so no step writes to a send buffer.
     Lists { send: usize, recv: usize },
 }
 
