@@ -88,8 +88,9 @@ pub(crate) fn has_deferred() -> bool {
 }
 
 /// Runs the deferred drops, unless this thread still defers them.
+#[doc(hidden)]
 #[inline]
-pub(crate) fn run_deferred_drops() {
+pub fn run_deferred_drops() {
     if PENDING.get() && !is_deferring() {
         drop_all();
     }

@@ -117,7 +117,7 @@ mod wait;
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
 pub use completion::{Completion, Listener, Outcome, ReadyList, Receive, Started, fence_listeners};
 pub use data_path::DataPath;
-pub use deferred_drop::{drop_deferred, drop_panic_payload, with_deferred_drops};
+pub use deferred_drop::{drop_deferred, drop_panic_payload, run_deferred_drops, with_deferred_drops};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink,
 };

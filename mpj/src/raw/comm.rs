@@ -92,6 +92,7 @@ struct Definition {
 impl Drop for CommInner {
     fn drop(&mut self) {
         self.control.free(&self.engine, self.p2p.context());
+        self.part_channel.free(&self.engine, self.p2p.context());
         self.engine.free(&self.p2p);
     }
 }
@@ -255,6 +256,11 @@ impl Comm {
 
     pub(super) fn world_bsend_slot(&self) -> &BsendSlot {
         &self.inner.common.world_bsend_slot
+    }
+
+    /// Joins another channel for messages between the same ranks.
+    pub(super) fn join_for_messages(&self, context: u64) -> Result<Arc<Channel>, Fault> {
+        join_for_messages(self.engine(), context, self.group(), self.rank(), self.inner.remote.as_ref())
     }
 
     /// Returns the channel of partitioned messages. The first call joins it.

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mpj_devices::{Channel, Engine};
+use mpj_devices::{Channel, Engine, run_deferred_drops, with_deferred_drops};
 
 use super::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
@@ -41,20 +41,30 @@ pub(super) struct PartChannel {
 
 impl PartChannelSlot {
     pub(super) fn get_or_join(&self, comm: &Comm, call: &'static str) -> Result<Arc<PartChannel>> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = &*slot {
-            return Ok(Arc::clone(channel));
+        // A join applies earlier deaths, which can drop buffers of users and wake tasks.
+        let joined = with_deferred_drops(|| {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(channel) = &*slot {
+                return Ok(Arc::clone(channel));
+            }
+            let engine = Arc::clone(comm.engine());
+            let channel = comm.join_for_messages(comm.p2p().context() | CONTEXT_BIT);
+            let channel = channel.map_err(|fault| Error::from_fault(call, fault))?;
+            if let Some(name) = comm.p2p().name() {
+                engine.describe(&channel, name, None);
+            }
+            let channel = Arc::new(PartChannel { engine, channel, used_tags: AtomicU32::new(0) });
+            Ok(Arc::clone(slot.insert(channel)))
+        });
+        run_deferred_drops();
+        joined
+    }
+
+    /// Frees the channel, or refuses its messages if this rank has not joined it.
+    pub(super) fn free(&mut self, engine: &Engine, context: u64) {
+        if self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take().is_none() {
+            engine.refuse(context | CONTEXT_BIT);
         }
-        let engine = Arc::clone(comm.engine());
-        let context = comm.p2p().context() | CONTEXT_BIT;
-        let channel = engine.join(context, comm.group().clone(), comm.rank());
-        let channel = channel.map_err(|fault| Error::from_fault(call, fault))?;
-        if let Some(name) = comm.p2p().name() {
-            engine.describe(&channel, name, None);
-        }
-        let channel = Arc::new(PartChannel { engine, channel, used_tags: AtomicU32::new(0) });
-        *slot = Some(Arc::clone(&channel));
-        Ok(channel)
     }
 }
 

@@ -74,12 +74,12 @@ pub fn wait_all_timeout(requests: &mut [Option<Request>], limit: Duration) -> Ve
 }
 
 /// Waits as [`wait_any`] does, but at most for `limit`. Returns `None` if no request has completed until then, or if
-/// all entries are `None`.
+/// all entries are skipped.
 pub fn wait_any_timeout(
     requests: &mut [Option<Request>],
     limit: Duration,
 ) -> Option<(usize, Result<Status>)> {
-    requests.iter().find(|request| request.is_some())?;
+    requests.iter().find(|request| is_active(request))?;
     let index = wait_for_until(requests, true, deadline(limit), || first_complete(requests))?;
     Some((index, take_outcome(&mut requests[index])))
 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::{
     Buf, Channel, Coalesce, DataPath, Engine, Envelope, KeepAlive, MatchedMessage, MessageTag, Mode, Pattern,
-    Receive, Source, Target, WaitReason, with_deferred_drops,
+    Receive, Source, Target, WaitReason, run_deferred_drops, with_deferred_drops,
 };
 
-use super::{Comm, join_for_messages};
+use super::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{abort_on_unwind, mdiscard};
 
@@ -52,19 +52,19 @@ impl Control {
 
 impl Comm {
     fn control(&self, call: &'static str) -> Result<Arc<Channel>> {
-        // `join` applies earlier deaths, which can drop buffers of users.
-        with_deferred_drops(|| {
+        // A join applies earlier deaths, which can drop buffers of users and wake tasks.
+        let channel = with_deferred_drops(|| {
             let mut joined = self.inner.control.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(channel) = &*joined {
                 return Ok(Arc::clone(channel));
             }
             let (engine, context) = (self.engine(), self.p2p().context() | CONTROL);
-            let remote = self.inner.remote.as_ref();
-            let channel = join_for_messages(engine, context, self.group(), self.rank(), remote)
-                .map_err(|fault| Error::from_fault(call, fault))?;
+            let channel = self.join_for_messages(context).map_err(|fault| Error::from_fault(call, fault))?;
             engine.describe(&channel, self.name(), None);
             Ok(Arc::clone(joined.insert(channel)))
-        })
+        });
+        run_deferred_drops();
+        channel
     }
 
     pub(super) fn describe_control(&self, name: &Arc<str>) {
