@@ -3,6 +3,7 @@
 //! A thread enters its wait here before it first sleeps or parks, so a wait that ends by polling has no extra cost. A
 //! future enters its wait when it is pending.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -176,12 +177,12 @@ impl fmt::Display for BlockedThread {
 #[derive(Debug, Default)]
 pub(crate) struct BlockedThreads {
     next: AtomicU64,
-    asleep: Mutex<Vec<Sleeper>>,
+    /// By number of the wait. A rank can have many pending futures.
+    asleep: Mutex<HashMap<u64, Sleeper>>,
 }
 
 #[derive(Clone, Debug)]
 struct Sleeper {
-    id: u64,
     wait: WaitReason,
     since: Instant,
     number: u32,
@@ -202,15 +203,12 @@ impl BlockedThreads {
     pub(super) fn add(&self, wait: WaitReason) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (number, thread) = (thread_number(), std::thread::current());
-        lock(&self.asleep).push(Sleeper { id, wait, since: Instant::now(), number, thread });
+        lock(&self.asleep).insert(id, Sleeper { wait, since: Instant::now(), number, thread });
         id
     }
 
     pub(super) fn remove(&self, id: u64) {
-        let mut asleep = lock(&self.asleep);
-        let at = asleep.iter().position(|sleeper| sleeper.id == id);
-        let removed = at.map(|at| asleep.swap_remove(at));
-        drop(asleep);
+        let removed = lock(&self.asleep).remove(&id);
         // This might drop the last handle of a channel.
         drop(removed);
     }
@@ -226,10 +224,10 @@ impl Engine {
     /// Returns the waits of this rank's threads that have slept or parked, the longest first.
     pub fn waits(&self) -> Vec<BlockedThread> {
         let world = self.site.size;
-        let asleep = lock(&self.waits.asleep).clone();
+        let asleep: Vec<Sleeper> = lock(&self.waits.asleep).values().cloned().collect();
         let mut waiting: Vec<BlockedThread> = asleep
             .into_iter()
-            .map(|Sleeper { wait, since, number, thread, .. }| BlockedThread {
+            .map(|Sleeper { wait, since, number, thread }| BlockedThread {
                 wait,
                 world,
                 since,

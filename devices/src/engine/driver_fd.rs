@@ -160,6 +160,12 @@ impl DriverFd {
 
 impl Drop for DriverFd {
     fn drop(&mut self) {
+        // Otherwise each message would ring until a thread of this rank sleeps. A thread that sleeps has the lock.
+        if let Some(progress) = self.engine.try_lock_progress() {
+            self.engine.site.bell.disarm();
+            drop(progress);
+            self.engine.parking.notify_threads();
+        }
         self.engine.parking.remove_driver();
         self.engine.remove_driver();
     }

@@ -37,7 +37,7 @@ pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, St
             vec![ip]
         }
     };
-    // The default is no range.
+    // Without a range, the system chooses the ports.
     let range = PortRange::parse(config.text(&NIO_PORTS));
     let mut listeners = Vec::new();
     let mut failure = String::new();

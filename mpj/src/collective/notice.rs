@@ -49,7 +49,7 @@ const HEADER_BYTES: usize = 12;
 const FAILED: u32 = 0x100;
 const COMPLETED: u32 = 0x200;
 
-const CLASSES: [ErrorClass; 18] = [
+const CLASSES: [ErrorClass; 20] = [
     ErrorClass::Buffer,
     ErrorClass::Count,
     ErrorClass::Type,
@@ -60,6 +60,8 @@ const CLASSES: [ErrorClass; 18] = [
     ErrorClass::Root,
     ErrorClass::Group,
     ErrorClass::Op,
+    ErrorClass::Topology,
+    ErrorClass::Dims,
     ErrorClass::Arg,
     ErrorClass::Truncate,
     ErrorClass::Other,

@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
         Plan { digest, steps, user: UserBuffers::List { bufs: Cow::Owned(bufs), temp }, op }
     }
 
-    /// Replaces the caller's buffers for which `bufs`, which has as many, has a new one.
+    /// Replaces each of the caller's buffers for which `bufs` has a new one. Both lists have the same length.
     ///
     /// # Errors
     /// The number, the type or the memory layout of the items differs, or the kind of memory.

@@ -58,7 +58,8 @@ impl Intracomm {
     /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
     /// in any order with other calls. Threads can create communicators concurrently if their tags differ.
     ///
-    /// If a member does not call it, the others wait, as for a missing message.
+    /// If a member does not call it, the others wait, as for a missing message. A call with a group whose member of the
+    /// lowest rank is another one is another call.
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -72,9 +73,9 @@ impl Intracomm {
     ///
     /// # Errors
     /// [`ErrorClass::Group`](crate::ErrorClass::Group) if this rank is not in the group, if a process of the group is
-    /// not in this communicator, or if members have passed different groups; [`ErrorClass::Tag`](crate::ErrorClass::Tag)
-    /// if the tag is negative; a rank of this communicator has died, or a member has exited or has too many
-    /// communicators. After an error, use another tag.
+    /// not in this communicator, or if members have passed different groups with the same lowest rank;
+    /// [`ErrorClass::Tag`](crate::ErrorClass::Tag) if the tag is negative; a rank of this communicator has died, or a
+    /// member has exited or has too many communicators. After an error, use another tag.
     pub fn create_group(&self, group: &Group, tag: i32) -> Result<Intracomm> {
         self.as_raw().create_group(group.as_raw(), tag).map(Intracomm::new)
     }

@@ -320,8 +320,9 @@ fn ranks_that_pass_different_grids_fail(world: World) -> mpj::Result<()> {
         assert!(error.to_string().starts_with("cart: ranks 0 and 2 passed different arguments"), "{error}");
     }
     // One rank's grid is refused: the others fail, too, in this call.
-    let error = grid(&[Dim::open(9)], Reorder::No).expect_err("rank 2 fails").to_string();
-    assert!(error.contains("the grid 9 has 9 cells"), "{error}");
+    let error = grid(&[Dim::open(9)], Reorder::No).expect_err("rank 2 fails");
+    assert!(error.to_string().contains("the grid 9 has 9 cells"), "{error}");
+    assert_eq!(error.class(), ErrorClass::Dims, "on all ranks");
     // A sub-grid, and another call.
     let square = world.cart(&[two, ring], Reorder::No)?.expect("4 cells");
     let error = square.dup()?.sub(&[odd, true]).expect_err("they differ").to_string();

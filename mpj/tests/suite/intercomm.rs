@@ -1,5 +1,6 @@
 //! Intercommunicators: messages name ranks of the remote group, and failures in one group reach the other.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -285,6 +286,24 @@ fn pending_operations_survive_a_free(world: World) -> mpj::Result<()> {
     }
     mpj::wait_all(sends).into_iter().try_for_each(|sent| sent.map(|_| ()))?;
     world.barrier()
+}
+
+#[mpj::test(ranks = 3)]
+fn failing_copy_hook_fails_the_duplicate_in_both_groups(world: World) -> mpj::Result<()> {
+    let inter = connect(&world, 1)?;
+    let comm = inter.as_raw();
+    let outcome = if world.rank() == 2 {
+        let key = raw::AttributeKey::with_copy(|_, _| panic!("wanted"));
+        comm.set_attribute(&key, Arc::new(1u8))?;
+        comm.dup()
+    } else {
+        // The failure reaches the other ranks in the next collective of the duplicate.
+        let twin = comm.dup()?;
+        raw::barrier(&twin).map(|()| twin)
+    };
+    let error = outcome.expect_err("the hook of rank 2 panics").to_string();
+    assert!(error.contains("the copy hook of an attribute panicked"), "{error}");
+    inter.barrier()
 }
 
 #[mpj::test(ranks = 3)]

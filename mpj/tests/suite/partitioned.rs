@@ -2,7 +2,7 @@
 #![expect(clippy::forget_non_drop, reason = "a handle might get a `Drop`")]
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{forget, job, ranks, samples};
 use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, PROC_NULL, Waitable, World};
@@ -335,4 +335,26 @@ fn dead_peer_fails_the_round() {
         });
         assert_eq!(outcome.expect_err("rank 0 failed").rank(), 0);
     }
+}
+
+#[mpj::test(ranks = 2)]
+fn rank_that_has_freed_the_communicator_refuses_parts(world: World) -> mpj::Result<()> {
+    let comm = world.dup()?;
+    if world.rank() == 1 {
+        // It has never made a partitioned request there.
+        drop(comm);
+        world.barrier()?;
+        let end = Instant::now() + Duration::from_secs(5);
+        while world.iprobe(0, 1)?.is_none() && Instant::now() < end {
+            thread::yield_now();
+        }
+        return Ok(());
+    }
+    world.barrier()?;
+    let mut send = comm.psend_init(vec![1u64; 600_000], 1, 1, 0)?;
+    let filling = send.start()?;
+    filling.part(0)?.ready()?;
+    let error = filling.wait().expect_err("no receiver");
+    assert_eq!(error.as_fault(), Some(&mpj::Fault::Refused { rank: 1 }), "{error}");
+    world.send(&[0u8], 1, 1)
 }

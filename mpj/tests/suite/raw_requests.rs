@@ -4,9 +4,10 @@
     reason = "the buffers outlive the requests, which are complete when they are accessed"
 )]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{ranks, samples};
+use crate::intercomm::connect;
 use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BSEND_OVERHEAD, Buf, PROC_NULL};
 use mpj::{ErrorClass, World};
 
@@ -99,6 +100,45 @@ fn extracted_message_is_received_without_blocking() {
         let refused = unsafe { raw::imrecv(comm, Buf::in_place(), message, None) };
         assert_eq!(refused.expect_err("no other buffer").class(), ErrorClass::Buffer);
         sending.wait().map(drop).map_err(Into::into)
+    });
+}
+
+#[test]
+fn partitioned_messages_of_an_intercommunicator_go_to_the_remote_group() {
+    ranks(4, |world| {
+        let inter = connect(&world, 1)?;
+        let (comm, me) = (inter.as_raw(), world.rank());
+        for peer in 0..inter.remote_size() {
+            let (mine, mut theirs) = ([10 * me; 4], [0usize; 4]);
+            let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut theirs), 2, peer as i32, 3, None)?;
+            let mut send = raw::psend_init(comm, Buf::slice(&mine), 2, peer as i32, 3, None)?;
+            // SAFETY: see above.
+            unsafe { recv.start()? };
+            // SAFETY: see above.
+            unsafe { send.start()? };
+            for part in 0..2 {
+                // SAFETY: see above.
+                unsafe { send.pready(part)? };
+            }
+            send.wait()?;
+            recv.wait()?;
+            let world_rank = comm.remote_group().and_then(|group| group.peer(peer as u32)).expect("a rank");
+            assert_eq!(theirs, [10 * world_rank.0 as usize; 4]);
+        }
+        inter.barrier()
+    });
+}
+
+#[test]
+fn timed_wait_skips_persistent_requests_that_are_not_active() {
+    ranks(1, |world| {
+        let mut item = [0u8];
+        let recv = raw::recv_init(world.as_raw(), Buf::slice_mut(&mut item), 0, 0, None)?;
+        let mut requests = [None, Some(raw::Request::from(recv))];
+        let begun = Instant::now();
+        assert!(raw::wait_any_timeout(&mut requests, Duration::from_secs(5)).is_none());
+        assert!(begun.elapsed() < Duration::from_secs(5), "no request is active");
+        Ok(())
     });
 }
 

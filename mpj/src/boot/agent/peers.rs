@@ -36,7 +36,8 @@ const ROUNDS: u32 = 3;
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
 
-/// The number of connections that the root keeps before their proof, and for how long.
+/// The number of connections that the root keeps before their proof, and for how long. One for each host is added,
+/// because all agents can connect at the same time.
 const MAX_STRANGERS: usize = 64;
 const PROOF_LIMIT: Duration = Duration::from_secs(20);
 
@@ -200,11 +201,12 @@ impl RootListener {
     }
 
     fn accept(&mut self) {
+        let most = MAX_STRANGERS + self.id.size as usize;
         for socket in &self.sockets {
             while let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
                 let Ok(nonce) = nonce() else { return };
                 prepare(&stream);
-                if self.strangers.len() == MAX_STRANGERS {
+                if self.strangers.len() == most {
                     self.strangers.remove(0);
                 }
                 let handshake = Handshake::accept(Arc::clone(&self.id), nonce);

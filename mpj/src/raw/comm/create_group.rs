@@ -36,12 +36,14 @@ impl Comm {
     /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
     /// in any order with other calls. Threads can create communicators concurrently if their tags differ.
     ///
-    /// If a member does not call it, the others wait, as for a missing message.
+    /// If a member does not call it, the others wait, as for a missing message. A call with a group whose member of the
+    /// lowest rank is another one is another call.
     ///
     /// # Errors
     /// [`ErrorClass::Group`] if this rank is not in the group, if a process of the group is not in this communicator,
-    /// or if members have passed different groups; [`ErrorClass::Tag`] if the tag is negative; a rank of this
-    /// communicator has died, or a member has exited or has too many communicators. After an error, use another tag.
+    /// or if members have passed different groups with the same lowest rank; [`ErrorClass::Tag`] if the tag is negative;
+    /// a rank of this communicator has died, or a member has exited or has too many communicators. After an error, use
+    /// another tag.
     pub fn create_group(&self, group: &Group, tag: i32) -> Result<Self> {
         const CALL: &str = "create_group";
         if tag < 0 {

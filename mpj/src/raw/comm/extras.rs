@@ -56,7 +56,7 @@ impl Inherited {
     pub(super) fn pass_to(self, call: &'static str, original: &Comm, duplicate: Comm) -> Result<Comm> {
         let attributes = match copy_all(call, original, self.attributes) {
             Ok(attributes) => attributes,
-            Err(error) => return duplicate.collective(call, |_| Err(error)),
+            Err(error) => return duplicate.collective_of_any(call, |_| Err(error)),
         };
         if let Some(topology) = self.topology {
             let _ = duplicate.extras_mut().topology.set(topology);

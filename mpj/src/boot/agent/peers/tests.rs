@@ -98,7 +98,27 @@ fn strangers_do_not_keep_agents_out() {
     let arrived = accept(&mut listener, |arrived| arrived.len() == 1);
     assert_eq!(arrived[0].0, HostId(1));
     agent.join().unwrap().unwrap();
-    assert!(listener.strangers.len() <= MAX_STRANGERS);
+    assert!(listener.strangers.len() <= MAX_STRANGERS + 2);
+}
+
+#[test]
+fn agents_of_many_hosts_connect_at_the_same_time() {
+    const HOSTS: u32 = 4 * MAX_STRANGERS as u32;
+    let mut listener = RootListener::open(&key(1), HOSTS, &config()).unwrap();
+    let card = listener.card();
+    let connect = |host| {
+        let card = card.clone();
+        std::thread::spawn(move || connect_to_root(card, HostId(host), HOSTS))
+    };
+    let agents: Vec<_> = (1..HOSTS).map(connect).collect();
+    // The root is late: all of them wait.
+    std::thread::sleep(Duration::from_millis(300));
+    accept(&mut listener, |arrived| {
+        arrived.len() == agents.len() || agents.iter().all(std::thread::JoinHandle::is_finished)
+    });
+    for agent in agents {
+        agent.join().unwrap().unwrap();
+    }
 }
 
 #[test]
