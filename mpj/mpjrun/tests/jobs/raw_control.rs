@@ -44,8 +44,8 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
             None => return ExitCode::FAILURE,
         },
     }
-    // Give mpjrun time to read all messages.
-    std::thread::sleep(Duration::from_millis(100));
+    // Give mpjrun time to read all messages, also on a busy machine.
+    std::thread::sleep(Duration::from_millis(500));
     ExitCode::from(3)
 }
 
