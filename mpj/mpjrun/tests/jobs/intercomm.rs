@@ -48,7 +48,7 @@ pub(crate) fn exchange(world: &World) -> Result<(), Error> {
         }
         mpj::wait_all(sends).into_iter().try_for_each(|sent| sent.map(drop).map_err(Error::from))?;
     }
-    let mut sum = [0];
+    let mut sum = [0usize];
     inter.allreduce(&[me], &mut sum, Op::Sum)?;
     assert_eq!(sum[0], if is_first { 2 + 3 + 4 } else { 1 });
     let root = match me {
