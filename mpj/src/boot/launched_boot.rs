@@ -22,7 +22,7 @@ use requests::{PendingRequest, PendingRequests};
 
 use super::control_reader::{ControlReader, DESCRIPTOR_LIMIT_REACHED};
 use super::control_writer::ControlWriter;
-use super::pmi::PmiSession;
+use super::managed::ManagedSession;
 use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, encode_frame};
 use super::{Boot, CARDS, control_fd};
 use crate::config::Config;
@@ -48,7 +48,7 @@ struct ProcessState {
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
     /// The part of this process in the job of a process manager; `None` under `mpjrun`.
-    session: Option<Arc<PmiSession>>,
+    session: Option<Arc<ManagedSession>>,
     /// Whether the process has left the job of its process manager, so that it needs the agent no more.
     has_left: AtomicBool,
 }
@@ -95,7 +95,7 @@ impl LaunchedBoot {
     /// As [`join`](Self::join).
     pub(super) fn connect(
         socket: UnixStream,
-        session: Option<Arc<PmiSession>>,
+        session: Option<Arc<ManagedSession>>,
         on_launcher_exit: fn(),
     ) -> Result<Vec<LaunchedBoot>, String> {
         let hello = encode_frame(&ToLauncher::Hello(ProtocolVersion::own())).map_err(|e| e.to_string())?;

@@ -10,6 +10,7 @@ mod control_reader;
 mod control_writer;
 mod detect;
 mod launched_boot;
+mod managed;
 #[doc(hidden)]
 pub mod pmi;
 mod thread_boot;

@@ -6,34 +6,32 @@ use std::time::Instant;
 
 use mpj_devices::{HostId, HostRanks, Hosts, JobKey};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
 use serde::de::DeserializeOwned;
 
 use super::local::LocalListener;
 use super::peers::{RootListener, ToRoot, Upstream};
 use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
-use crate::boot::pmi::client::PmiClient;
-use crate::boot::pmi::{KILL_WAIT, OUTPUT_TIME};
+use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
 use crate::boot::wire::ToLauncher;
 use crate::run::print_error;
 
 /// Runs an agent until its processes have left; the root runs until all processes of the job have left.
-pub(super) fn run(setup: AgentSetup, client: PmiClient) {
-    let mut agent = Agent::new(setup, client);
+pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
+    let mut agent = Agent::new(setup, manager);
     while agent.stage != Stage::Over {
         agent.wait();
         agent.accept();
         agent.read_processes();
         agent.read_agents();
-        agent.check_process_manager();
+        agent.poll_process_manager();
         agent.flush();
         agent.tick(Instant::now());
         agent.flush();
     }
     if agent.is_orderly {
         // If this fails, the process manager reports that this process exits too early.
-        let _ = agent.client.finalize();
+        let _ = agent.manager.finalize();
     }
 }
 
@@ -83,15 +81,13 @@ pub(super) struct Agent {
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
-    pub(super) client: PmiClient,
-    /// Whether the process manager may still send something: the end of its connection.
-    pub(super) polls_client: bool,
+    pub(super) manager: Box<dyn ProcessManager>,
     pub(super) stage: Stage,
     pub(super) is_orderly: bool,
 }
 
 impl Agent {
-    fn new(setup: AgentSetup, client: PmiClient) -> Agent {
+    fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
         let AgentSetup { hosts, host, key, devices, segment, listener, peers } = setup;
         let ranks = hosts.ranks_of(host);
         let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
@@ -110,8 +106,7 @@ impl Agent {
             segment: segment.map(Arc::new),
             listener,
             role,
-            client,
-            polls_client: true,
+            manager,
             stage: Stage::Running,
             is_orderly: false,
         }
@@ -133,9 +128,8 @@ impl Agent {
             tv_nsec: left.subsec_nanos().into(),
         });
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
-        if self.polls_client {
-            fds.push(PollFd::new(self.client.socket(), PollFlags::IN));
-        }
+        let sockets = self.manager.sockets();
+        fds.extend(sockets.into_iter().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         for process in &self.processes {
             fds.extend(process.connection.iter().filter(|_| !process.ended).map(interest));
         }
@@ -153,15 +147,11 @@ impl Agent {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Handles the end of the process manager, which sends nothing without a request.
-    fn check_process_manager(&mut self) {
-        let mut byte = [0];
-        let how = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(self.client.socket(), &mut byte, how) {
+    fn poll_process_manager(&mut self) {
+        match self.manager.poll() {
+            Ok(dead) => dead.into_iter().for_each(|(rank, cause)| self.on_closed(rank, cause)),
             // The processes of this host read the end of their connections, and are killed.
-            Ok((_, 0)) => self.stage = Stage::Over,
-            Ok(_) => self.polls_client = false,
-            Err(_) => {}
+            Err(_) => self.stage = Stage::Over,
         }
     }
 
@@ -171,7 +161,7 @@ impl Agent {
             Stage::Running => {}
             Stage::Failed(code, until) if until <= now => {
                 // If the process manager has exited, its other processes kill the job.
-                let _ = self.client.abort(code);
+                let _ = self.manager.abort(code);
                 self.stage = Stage::Killing(now + KILL_WAIT);
                 return;
             }

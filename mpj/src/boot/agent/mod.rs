@@ -16,7 +16,7 @@ pub(super) use local::{LocalListener, LocalNames, connect};
 pub(super) use peers::{RootListener, Upstream, connect_to_root};
 pub(super) use root_card::RootCard;
 
-use super::pmi::client::PmiClient;
+use super::managed::ProcessManager;
 
 /// The parts of an agent that exist before it starts.
 pub(super) struct AgentSetup {
@@ -63,11 +63,11 @@ impl AgentHandle {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(super) fn start(setup: AgentSetup, client: PmiClient) -> Result<AgentHandle, String> {
+pub(super) fn start(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Result<AgentHandle, String> {
     let (sender, ended) = channel();
     let body = move || {
         let _running: Sender<()> = sender;
-        event_loop::run(setup, client);
+        event_loop::run(setup, manager);
     };
     let spawned = std::thread::Builder::new().name("agent".into()).spawn(body);
     spawned.map_err(|e| format!("cannot start the agent of this host: {e}"))?;

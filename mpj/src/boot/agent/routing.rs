@@ -91,7 +91,7 @@ impl Agent {
         }
     }
 
-    fn on_closed(&mut self, rank: u32, cause: String) {
+    pub(super) fn on_closed(&mut self, rank: u32, cause: String) {
         match &mut self.role {
             Role::Root { monitor, .. } => {
                 let outgoing = monitor.closed(rank, &cause, Instant::now());

@@ -2,17 +2,24 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use mpj_devices::{HostId, Hosts};
+use rustix::net::RecvFlags;
+
+use super::mapping;
 use super::message::{LineDecoder, MAX_VALUE, PmiReply, request};
+use crate::boot::managed::ProcessManager;
 
 /// The time that the process manager has for a reply, except to a barrier. A reply needs no other rank.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The largest number of segments of a value.
 const MAX_SEGMENTS: usize = 8;
+
+const GONE: &str = "the process manager has exited or closed its connection";
 
 /// A connection that has joined the job of a process manager.
 #[derive(Debug)]
@@ -24,6 +31,8 @@ pub(crate) struct PmiClient {
     store: String,
     rank: u32,
     size: u32,
+    /// Whether the process manager has sent something without a request, which stays in the socket.
+    ignores_input: bool,
 }
 
 impl PmiClient {
@@ -61,7 +70,8 @@ impl PmiClient {
     fn new(stream: UnixStream, rank: u32, size: u32) -> Result<PmiClient, String> {
         let limit = stream.set_read_timeout(Some(REPLY_LIMIT));
         limit.map_err(|e| format!("the socket of the process manager: {e}"))?;
-        Ok(PmiClient { stream, lines: LineDecoder::default(), store: String::new(), rank, size })
+        let (lines, store) = (LineDecoder::default(), String::new());
+        Ok(PmiClient { stream, lines, store, rank, size, ignores_input: false })
     }
 
     fn init(&mut self) -> Result<(), String> {
@@ -80,31 +90,63 @@ impl PmiClient {
         Ok(())
     }
 
-    /// Returns the rank of this process.
-    pub(crate) fn rank(&self) -> u32 {
+    fn get_raw(&mut self, key: &str) -> Result<String, String> {
+        let fields = [("kvsname", &*self.store), ("key", key)];
+        let reply = self.call(&request("get", &fields)?, "get_result")?;
+        Ok(reply.get("value").ok_or_else(|| refuse(format!("no value of {key}")))?.to_owned())
+    }
+
+    fn call(&mut self, line: &[u8], reply: &str) -> Result<PmiReply, String> {
+        self.stream.write_all(line).map_err(|e| gone(&e))?;
+        self.reply(reply)
+    }
+
+    fn reply(&mut self, command: &str) -> Result<PmiReply, String> {
+        let line = loop {
+            if let Some(line) = self.lines.take_line().map_err(refuse)? {
+                break line;
+            }
+            let mut bytes = [0; 2048];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(GONE.into()),
+                Ok(count) => self.lines.push(&bytes[..count]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    let limit = REPLY_LIMIT.as_secs();
+                    return Err(format!("the process manager has sent no '{command}' for {limit} s"));
+                }
+                Err(e) => return Err(gone(&e)),
+            }
+        };
+        let reply = PmiReply::parse(&line).map_err(refuse)?;
+        reply.expect(command).map_err(refuse)?;
+        Ok(reply)
+    }
+}
+
+impl ProcessManager for PmiClient {
+    fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Returns the number of ranks.
-    pub(crate) fn size(&self) -> u32 {
+    fn size(&self) -> u32 {
         self.size
     }
 
-    /// Returns the name of the job's key-value store.
-    pub(crate) fn store(&self) -> &str {
+    fn job(&self) -> &str {
         &self.store
     }
 
-    /// Returns the socket, on which nothing arrives without a request: input is the end of the process manager.
-    pub(crate) fn socket(&self) -> &UnixStream {
-        &self.stream
+    fn hosts(&mut self) -> Result<Hosts, String> {
+        let map = self
+            .get_raw("PMI_process_mapping")
+            .map_err(|why| format!("{why} (the process manager must provide PMI_process_mapping)"))?;
+        let runs = mapping::place(&map, self.size)?;
+        let runs = runs.into_iter().map(|(host, ranks)| (HostId(host), ranks));
+        Hosts::from_runs(runs).map_err(|e| e.to_string())
     }
 
-    /// Publishes a value. Other ranks can read it after a [`barrier`](Self::barrier).
-    ///
-    /// # Errors
-    /// The value has a space or is too long, or the process manager fails.
-    pub(crate) fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
         let room = MAX_VALUE - 2;
         let segments: Vec<&[u8]> = value.as_bytes().chunks(room).collect();
         if segments.len() > MAX_SEGMENTS {
@@ -120,11 +162,7 @@ impl PmiClient {
         Ok(())
     }
 
-    /// Returns a value that a rank has published with [`put`](Self::put).
-    ///
-    /// # Errors
-    /// No rank has published it, or the process manager fails.
-    pub(crate) fn get(&mut self, key: &str) -> Result<String, String> {
+    fn get(&mut self, key: &str) -> Result<String, String> {
         let (mut value, mut count) = (String::new(), 1);
         for at in 0..MAX_SEGMENTS {
             let segment = self.get_raw(&format!("{key}-{at}"))?;
@@ -140,26 +178,7 @@ impl PmiClient {
         Err(refuse(format!("a value of {key} with {count} segments")))
     }
 
-    /// Returns the map of ranks to hosts.
-    ///
-    /// # Errors
-    /// The process manager has none, or fails.
-    pub(crate) fn mapping(&mut self) -> Result<String, String> {
-        self.get_raw("PMI_process_mapping")
-            .map_err(|why| format!("{why} (the process manager must provide PMI_process_mapping)"))
-    }
-
-    fn get_raw(&mut self, key: &str) -> Result<String, String> {
-        let fields = [("kvsname", &*self.store), ("key", key)];
-        let reply = self.call(&request("get", &fields)?, "get_result")?;
-        Ok(reply.get("value").ok_or_else(|| refuse(format!("no value of {key}")))?.to_owned())
-    }
-
-    /// Waits until all ranks have called this. Earlier puts are then visible.
-    ///
-    /// # Errors
-    /// The process manager fails or has exited.
-    pub(crate) fn barrier(&mut self) -> Result<(), String> {
+    fn fence(&mut self) -> Result<(), String> {
         // Another rank can start late, so this waits without a limit.
         let limit = |limit| self.stream.set_read_timeout(limit);
         limit(None).map_err(|e| gone(&e))?;
@@ -167,48 +186,28 @@ impl PmiClient {
         self.stream.set_read_timeout(Some(REPLY_LIMIT)).map_err(|e| gone(&e))
     }
 
-    /// Leaves the job: after that, the process may exit.
-    ///
-    /// # Errors
-    /// The process manager fails or has exited.
-    pub(crate) fn finalize(&mut self) -> Result<(), String> {
+    fn finalize(&mut self) -> Result<(), String> {
         self.call(&request("finalize", &[])?, "finalize_ack").map(drop)
     }
 
-    /// Requests that the process manager kills all processes of the job and exits with `code`.
-    ///
-    /// # Errors
-    /// The process manager has exited.
-    pub(crate) fn abort(&mut self, code: u8) -> Result<(), String> {
+    fn abort(&mut self, code: u8) -> Result<(), String> {
         let line = request("abort", &[("exitcode", &code.to_string())])?;
         self.stream.write_all(&line).map_err(|e| gone(&e))
     }
 
-    fn call(&mut self, line: &[u8], reply: &str) -> Result<PmiReply, String> {
-        self.stream.write_all(line).map_err(|e| gone(&e))?;
-        self.reply(reply)
+    fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+        if self.ignores_input { Vec::new() } else { vec![self.stream.as_fd()] }
     }
 
-    fn reply(&mut self, command: &str) -> Result<PmiReply, String> {
-        let line = loop {
-            if let Some(line) = self.lines.take_line().map_err(refuse)? {
-                break line;
-            }
-            let mut bytes = [0; 2048];
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return Err("the process manager has exited or closed its connection".into()),
-                Ok(count) => self.lines.push(&bytes[..count]),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    let limit = REPLY_LIMIT.as_secs();
-                    return Err(format!("the process manager has sent no '{command}' for {limit} s"));
-                }
-                Err(e) => return Err(gone(&e)),
-            }
-        };
-        let reply = PmiReply::parse(&line).map_err(refuse)?;
-        reply.expect(command).map_err(refuse)?;
-        Ok(reply)
+    fn poll(&mut self) -> Result<Vec<(u32, String)>, String> {
+        let mut byte = [0];
+        // A process manager sends nothing without a request, so this finds the end of the connection only.
+        match rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Err(GONE.into()),
+            Ok(_) => self.ignores_input = true,
+            Err(_) => {}
+        }
+        Ok(Vec::new())
     }
 }
 

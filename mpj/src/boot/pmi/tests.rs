@@ -5,11 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
+use mpj_devices::HostId;
+
 use super::client::PmiClient;
-use super::join_with;
 use super::mapping::place;
 use super::message::{LineDecoder, MAX_LINE, MAX_REQUEST, MAX_VALUE, PmiReply, request};
 use crate::boot::Boot;
+use crate::boot::managed::{self, ProcessManager};
 
 /// A script: the requests of the client, and the reply to each.
 type Script<'a> = &'a [(&'a str, &'a str)];
@@ -59,10 +61,10 @@ fn requests_have_the_form_of_the_protocol() {
         ("cmd=abort exitcode=42", ""),
     ];
     let outcome = joined(&script, |client| {
-        assert_eq!((client.rank(), client.size(), client.store()), (1, 4, "kvs_7"));
-        assert_eq!(client.mapping()?, "(vector,(0,1,4))");
+        assert_eq!((client.rank(), client.size(), client.job()), (1, 4, "kvs_7"));
+        assert_eq!(client.hosts()?.runs().collect::<Vec<_>>(), [(HostId(0), 0..4)]);
         client.put("card", "abc")?;
-        client.barrier()?;
+        client.fence()?;
         assert_eq!(client.get("card")?, "abc");
         client.finalize()?;
         client.abort(42)
@@ -250,7 +252,7 @@ fn requests_do_not_depend_on_the_number_of_ranks() {
             let served = std::thread::spawn(move || serve(ours, &store, &barrier));
             let run = move || {
                 let client = PmiClient::inherited(theirs, rank, size).unwrap();
-                let boot = join_with(client, || ()).unwrap().remove(0);
+                let boot = managed::join(Box::new(client), || ()).unwrap().remove(0);
                 assert_eq!((boot.rank(), boot.size(), boot.hosts().count()), (rank, size, 1));
                 boot.put("k", &rank.to_le_bytes()).unwrap();
                 boot.fence().unwrap();

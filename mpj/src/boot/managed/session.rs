@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::client::PmiClient;
+use super::ProcessManager;
 use crate::boot::agent::AgentHandle;
 use crate::boot::control_plane::GRACE;
 use crate::run::print_error;
@@ -21,34 +21,34 @@ const KILL_LIMIT: Duration = GRACE.saturating_add(KILL_WAIT);
 
 /// The connection to the process manager, or the agent that has it.
 #[derive(Debug)]
-pub(in crate::boot) struct PmiSession {
+pub(in crate::boot) struct ManagedSession {
     part: Mutex<Option<Part>>,
 }
 
 #[derive(Debug)]
 enum Part {
-    Member(PmiClient),
+    Member(Box<dyn ProcessManager>),
     Agent(AgentHandle),
 }
 
 /// Prints why this process cannot join the job, and requests that the process manager kills the other ranks, which would
 /// wait for it. If this process is still alive after a while, returns the reason.
-pub(super) fn end_job(mut client: PmiClient, why: String) -> String {
-    print_error(&format_args!("rank {} could not join the job: {why}", client.rank()));
+pub(super) fn end_job(mut manager: Box<dyn ProcessManager>, why: String) -> String {
+    print_error(&format_args!("rank {} could not join the job: {why}", manager.rank()));
     std::thread::sleep(OUTPUT_TIME);
-    if client.abort(1).is_ok() {
+    if manager.abort(1).is_ok() {
         std::thread::sleep(KILL_WAIT);
     }
     why
 }
 
-impl PmiSession {
-    pub(super) fn member(client: PmiClient) -> PmiSession {
-        PmiSession { part: Mutex::new(Some(Part::Member(client))) }
+impl ManagedSession {
+    pub(super) fn member(manager: Box<dyn ProcessManager>) -> ManagedSession {
+        ManagedSession { part: Mutex::new(Some(Part::Member(manager))) }
     }
 
-    pub(super) fn agent(agent: AgentHandle) -> PmiSession {
-        PmiSession { part: Mutex::new(Some(Part::Agent(agent))) }
+    pub(super) fn agent(agent: AgentHandle) -> ManagedSession {
+        ManagedSession { part: Mutex::new(Some(Part::Agent(agent))) }
     }
 
     /// Leaves the job in order, after the rank has left and the connection to the agent was ended. The process of an
@@ -56,7 +56,7 @@ impl PmiSession {
     pub(in crate::boot) fn leave(&self) {
         match self.take() {
             // If this fails, the process manager reports that this process exits too early.
-            Some(Part::Member(mut client)) => drop(client.finalize()),
+            Some(Part::Member(mut manager)) => drop(manager.finalize()),
             Some(Part::Agent(agent)) => agent.wait(),
             None => {}
         }
@@ -66,7 +66,7 @@ impl PmiSession {
     /// manager would kill the other processes before they have reported what failed.
     pub(in crate::boot) fn wait_for_kill(&self) {
         match self.take() {
-            Some(Part::Member(_client)) => std::thread::sleep(KILL_LIMIT),
+            Some(Part::Member(_manager)) => std::thread::sleep(KILL_LIMIT),
             Some(Part::Agent(agent)) => agent.wait(),
             None => {}
         }
@@ -75,7 +75,7 @@ impl PmiSession {
     /// Ends the job because this process could not join it, as [`end_job`] does. Returns the reason.
     pub(super) fn fail(&self, why: String) -> String {
         match self.take() {
-            Some(Part::Member(client)) => end_job(client, why),
+            Some(Part::Member(manager)) => end_job(manager, why),
             // When this process exits, the agent ends as well, and the process manager kills the job.
             Some(Part::Agent(_)) | None => why,
         }

@@ -1,0 +1,169 @@
+//! Start-up under a process manager of a site. The processes join through a [`ProcessManager`], and an agent on each
+//! host (`agent`) then does what `mpjrun` does for processes that it has started.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the interface to process managers, and the steps to join a job |
+//! | `session` | the part of a process in the job: it ends in order, or the process manager kills the job |
+
+mod session;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use mpj_devices::{HostId, Hosts, JobKey, ShmDriver};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::agent::{self, AgentSetup, LocalListener, LocalNames, Peers, RootCard, RootListener};
+use super::control_plane::host_segment;
+use super::launched_boot::LaunchedBoot;
+use crate::config::{self, DEVICES};
+pub(super) use session::{KILL_WAIT, ManagedSession, OUTPUT_TIME};
+
+/// The largest number of ranks, as for `mpjrun`.
+const MAX_RANKS: u32 = 1 << 16;
+
+/// The host of rank 0, whose agent is the root.
+const FIRST_HOST: HostId = HostId(0);
+
+/// The key of the root's card in the store of the process manager.
+const ROOT_KEY: &str = "mpj-root";
+
+/// The connection of one process to the service that has started the processes of its job.
+///
+/// Only [`join`] and the agent of a host call these functions. Every process calls [`hosts`](Self::hosts) and then
+/// [`fence`](Self::fence) once. Rank 0 may put a value before the fence, and the first rank of another host may get it
+/// after the fence.
+pub(super) trait ProcessManager: Send + fmt::Debug {
+    /// Returns the rank of this process.
+    fn rank(&self) -> u32;
+
+    /// Returns the number of ranks.
+    fn size(&self) -> u32;
+
+    /// Returns the name of the job. No other job on these hosts has it at the same time.
+    fn job(&self) -> &str;
+
+    /// Returns the map of ranks to hosts, which is the same in all processes.
+    ///
+    /// # Errors
+    /// The process manager provides no valid map, or fails.
+    fn hosts(&mut self) -> Result<Hosts, String>;
+
+    /// Publishes a value of rank 0, a word of ASCII characters. Other ranks can read it after the fence.
+    ///
+    /// # Errors
+    /// The value is too long, or the process manager fails.
+    fn put(&mut self, key: &str, value: &str) -> Result<(), String>;
+
+    /// Waits until all ranks have called this.
+    ///
+    /// # Errors
+    /// The process manager fails or has exited.
+    fn fence(&mut self) -> Result<(), String>;
+
+    /// Returns a value that rank 0 has put before the fence.
+    ///
+    /// # Errors
+    /// Rank 0 has not put it, or the process manager fails.
+    fn get(&mut self, key: &str) -> Result<String, String>;
+
+    /// Leaves the job: after that, the process may exit.
+    ///
+    /// # Errors
+    /// The process manager fails or has exited.
+    fn finalize(&mut self) -> Result<(), String>;
+
+    /// Requests the end of all processes of the job, with the exit code `code`.
+    ///
+    /// # Errors
+    /// The process manager has exited.
+    fn abort(&mut self, code: u8) -> Result<(), String>;
+
+    /// Returns the sockets on which something can arrive without a request, such as the end of the process manager.
+    fn sockets(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Handles what has arrived on the [`sockets`](Self::sockets), without blocking. Returns the ranks that have died,
+    /// with the causes.
+    ///
+    /// # Errors
+    /// The process manager has exited, or has ended its connection.
+    fn poll(&mut self) -> Result<Vec<(u32, String)>, String>;
+}
+
+/// Joins the job of a process manager. `on_launcher_exit` is called when the agent of this host has ended too early.
+///
+/// # Errors
+/// The process manager or the agent of this host cannot be reached, or a reply is invalid.
+pub(super) fn join(
+    mut manager: Box<dyn ProcessManager>,
+    on_launcher_exit: fn(),
+) -> Result<Vec<LaunchedBoot>, String> {
+    let rank = manager.rank();
+    let (names, setup) = match prepare(&mut *manager) {
+        Ok(prepared) => prepared,
+        Err(why) => return Err(session::end_job(manager, why)),
+    };
+    let session = Arc::new(match setup {
+        Some(setup) => ManagedSession::agent(agent::start(setup, manager)?),
+        None => ManagedSession::member(manager),
+    });
+    let connect = |socket| LaunchedBoot::connect(socket, Some(Arc::clone(&session)), on_launcher_exit);
+    agent::connect(&names, rank).and_then(connect).map_err(|why| session.fail(why))
+}
+
+/// Passes the fence with all ranks, after which the agents have their addresses. Returns the names of the sockets of
+/// this host and, for its first rank, the parts of the agent.
+fn prepare(manager: &mut dyn ProcessManager) -> Result<(LocalNames, Option<AgentSetup>), String> {
+    let (rank, size) = (manager.rank(), manager.size());
+    if size > MAX_RANKS {
+        return Err(format!("the process manager started {size} ranks, but a job has at most {MAX_RANKS}"));
+    }
+    let hosts = manager.hosts()?;
+    let host = hosts.host_of(rank).ok_or("the process manager's map has no host of this rank")?;
+    let names = LocalNames::new(manager.job(), host);
+    if hosts.index_of(rank) == Some(0) {
+        let setup = prepare_agent(manager, hosts, host, names.clone())?;
+        return Ok((names, Some(setup)));
+    }
+    manager.fence()?;
+    Ok((names, None))
+}
+
+fn prepare_agent(
+    manager: &mut dyn ProcessManager,
+    hosts: Hosts,
+    host: HostId,
+    names: LocalNames,
+) -> Result<AgentSetup, String> {
+    let config = config::from_env().map_err(|e| e.to_string())?;
+    let devices = config::devices(config.text(&DEVICES))?;
+    let ranks = hosts.ranks_of(host).len();
+    let shares = devices.as_ref().map_or(ranks > 1, |names| names.iter().any(|name| name == ShmDriver::NAME));
+    let segment = shares.then(|| host_segment(ranks, &config, "", &mut 0)).transpose()?;
+    let listener = LocalListener::bind(names)?;
+    let (key, peers) = if host == FIRST_HOST {
+        let key = random_key()?;
+        let root =
+            (hosts.count() > 1).then(|| RootListener::open(&key, hosts.count(), &config)).transpose()?;
+        if let Some(root) = &root {
+            manager.put(ROOT_KEY, &root.card().to_text())?;
+        }
+        manager.fence()?;
+        (key, Peers::Root(root))
+    } else {
+        manager.fence()?;
+        let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
+        (card.key.clone(), Peers::Relay(agent::connect_to_root(card, host, hosts.count())?))
+    };
+    Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers })
+}
+
+fn random_key() -> Result<JobKey, String> {
+    let (mut job, mut secret) = ([0; 8], [0; 32]);
+    for bytes in [&mut job[..], &mut secret[..]] {
+        getrandom(bytes, GetRandomFlags::empty()).map_err(|e| format!("no random numbers: {e}"))?;
+    }
+    Ok(JobKey { job: u64::from_le_bytes(job), secret })
+}
