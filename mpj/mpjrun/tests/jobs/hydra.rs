@@ -18,6 +18,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("message_programs_run_on_hydra_hosts", message_programs_run_on_hydra_hosts),
     ("hydra_hosts_use_the_network_between_them", hydra_hosts_use_the_network_between_them),
     ("hydra_hosts_with_networks_of_their_own", hydra_hosts_with_networks_of_their_own),
+    ("cut_host_is_an_error_on_all_hosts", cut_host_is_an_error_on_all_hosts),
+    ("stopped_host_is_not_cut", stopped_host_is_not_cut),
     ("failure_gives_the_exit_code_of_mpiexec", failure_gives_the_exit_code_of_mpiexec),
     ("killed_processes_end_the_hydra_job", killed_processes_end_the_hydra_job),
     ("pmi_port_is_used_without_a_descriptor", pmi_port_is_used_without_a_descriptor),
@@ -127,28 +129,73 @@ fn hydra_hosts_use_the_network_between_them() {
     assert!(ended.code != Some(0) && ended.err.iter().any(said), "{ended:#?}");
 }
 
+/// Runs a script on a machine that acts as three hosts, each with two ranks of a role; `None` without that possibility.
+/// In the script, `start` starts the job.
+fn on_three_hosts(script: &str, role: &str) -> Option<Ended> {
+    let start = "start() { exec mpiexec.hydra -localhost 10.78.0.1 -launcher ssh -launcher-exec $NETNS_EXEC \
+                 -hosts h0,h1,h2 -ppn 2 -n 6 \"$RANKS\" rank \"$ROLE\"; }";
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/check/netns-hosts"));
+    command.args(["3", "bash", "-c", &format!("{start}; {script}")]).stdin(Stdio::null());
+    command.env("RANKS", std::env::current_exe().unwrap()).env("ROLE", role).env_remove("RUST_BACKTRACE");
+    let ended = watch(&mut command).0.end();
+    if ended.code == Some(77) {
+        ended.err.iter().for_each(|line| say(line));
+        return None;
+    }
+    Some(ended)
+}
+
 /// Hosts in network namespaces, on each of which a bridge has the same address.
 fn hydra_hosts_with_networks_of_their_own() {
     if skipped() {
         return;
     }
-    let netns = concat!(env!("CARGO_MANIFEST_DIR"), "/check/netns-hosts");
-    let on_hosts = |role: &str| {
-        let script = "exec mpiexec.hydra -localhost 10.78.0.1 -launcher ssh -launcher-exec $NETNS_EXEC \
-                      -hosts h0,h1,h2 -ppn 2 -n 6 \"$@\"";
-        let mut command = Command::new(netns);
-        command.args(["3", "bash", "-c", script, "bash"]).arg(std::env::current_exe().unwrap());
-        command.args(["rank", role]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
-        watch(&mut command).0.end()
-    };
-    let ended = on_hosts("pairs");
-    if ended.code == Some(77) {
-        return ended.err.iter().for_each(|line| say(line));
-    }
+    let Some(ended) = on_three_hosts("start", "pairs") else { return };
     assert_pairs(&ended, "aabbcc", "shmdev");
-    assert_eq!(on_hosts("abort").code, Some(42));
-    let ended = on_hosts("kill");
+    assert_eq!(on_three_hosts("start", "abort").unwrap().code, Some(42));
+    let ended = on_three_hosts("start", "kill").unwrap();
     assert_ne!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// The part of a script that waits until all ranks have met, with a file for each rank in `$MET`.
+const WHEN_MET: &str = "export MET=$(mktemp -d); (start) & \
+    for i in {1..600}; do [ $(ls $MET | wc -l) = 6 ] && break; sleep 0.1; done; ";
+
+/// The ranks of all hosts, also those of the host without a network, get an error that names the host.
+fn cut_host_is_an_error_on_all_hosts() {
+    if skipped() {
+        return;
+    }
+    // Ranks on the host without a network cannot print: all ranks append to their files.
+    let script = format!(
+        "{WHEN_MET} ip link set $NETNS_PREFIX-v1 down; cut=$(date +%s%3N); \
+         for i in {{1..600}}; do [ $(cat $MET/* | wc -l) = 6 ] && break; sleep 0.1; done; \
+         for rank in 0 1 2 3 4 5; do while read at text; do echo rank $rank $((at - cut)) $text; done <$MET/$rank; done; \
+         for host in h0 h1 h2; do ip netns pids $NETNS_PREFIX-$host | xargs -r kill -KILL; done; rm -r $MET"
+    );
+    let Some(ended) = on_three_hosts(&script, "cut") else { return };
+    let said: Vec<&String> = ended.out.iter().filter(|line| line.starts_with("rank ")).collect();
+    assert_eq!(said.len(), 6, "{ended:#?}");
+    for line in said {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        let host = if matches!(words[1], "2" | "3") { "10.78.0.10" } else { "10.78.0.11" };
+        assert!(words[3].contains(&format!("its host {host} does not answer")), "{ended:#?}");
+        // The time is 7 s; a loaded machine may take longer.
+        assert!(words[2].parse::<u64>().unwrap() < 24_000, "{ended:#?}");
+    }
+}
+
+/// Processes that are stopped for longer than a cut takes continue.
+fn stopped_host_is_not_cut() {
+    if skipped() {
+        return;
+    }
+    let script = format!(
+        "{WHEN_MET} pids=$(ip netns pids $NETNS_PREFIX-h1); kill -STOP $pids; sleep 10; kill -CONT $pids; sleep 1; \
+         cat $MET/* | wc -l; touch $MET/end; wait $!; code=$?; rm -r $MET; exit $code"
+    );
+    let Some(ended) = on_three_hosts(&script, "cut") else { return };
+    assert_eq!((ended.code, &ended.out[..]), (Some(0), &["0".to_owned()][..]), "{ended:#?}");
 }
 
 fn failure_gives_the_exit_code_of_mpiexec() {

@@ -152,6 +152,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         }
         "recv-from-left" | "late-error" => {}
         "wait" => wait(world),
+        "cut" => hosts::meet_until_cut(world)?,
         "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
         "test-under-traffic" => test_under_traffic(world)?,

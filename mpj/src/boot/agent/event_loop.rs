@@ -8,6 +8,7 @@ use mpj_devices::{HostId, HostRanks, Hosts, JobKey};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 
+use super::host_watch::{ACCEPT_INTERVAL, HostWatch, WatchPort};
 use super::local::LocalListener;
 use super::peers::{RootListener, ToRoot, Upstream};
 use super::{AgentSetup, Peers};
@@ -19,12 +20,15 @@ use crate::run::print_error;
 /// Runs an agent until its processes have left; the root runs until all processes of the job have left.
 pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
     let mut agent = Agent::new(setup, manager);
+    agent.announce_watch_port();
+    agent.flush();
     while agent.stage != Stage::Over {
         agent.wait();
         agent.accept();
         agent.read_processes();
         agent.read_agents();
         agent.poll_process_manager();
+        agent.check_hosts();
         agent.flush();
         agent.tick(Instant::now());
         agent.flush();
@@ -82,13 +86,17 @@ pub(super) struct Agent {
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
     pub(super) manager: Box<dyn ProcessManager>,
+    /// Where other agents watch this host.
+    pub(super) watch_port: Option<WatchPort>,
+    /// The hosts that this agent watches: all others at the root, else that of the root.
+    pub(super) watches: Vec<(HostId, HostWatch)>,
     pub(super) stage: Stage,
     pub(super) is_orderly: bool,
 }
 
 impl Agent {
     fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
-        let AgentSetup { hosts, host, key, devices, segment, listener, peers } = setup;
+        let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port } = setup;
         let ranks = hosts.ranks_of(host);
         let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
         let role = match peers {
@@ -107,15 +115,16 @@ impl Agent {
             listener,
             role,
             manager,
+            watch_port,
+            watches: Vec::new(),
             stage: Stage::Running,
             is_orderly: false,
         }
     }
 
-    /// Waits for input, for space to write, or until something is due.
-    fn wait(&self) {
-        let now = Instant::now();
-        let due = match (&self.role, self.stage) {
+    /// Returns the time until which the agent may wait for input.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let of_stage = match (&self.role, self.stage) {
             (_, Stage::Failed(_, until) | Stage::Killing(until)) => Some(until),
             (Role::Root { monitor, listener, .. }, _) => {
                 let strangers = listener.as_ref().and_then(RootListener::due);
@@ -123,7 +132,15 @@ impl Agent {
             }
             (Role::Relay(_), _) => None,
         };
-        let timeout = due.map(|due| due.saturating_duration_since(now)).map(|left| Timespec {
+        let of_watches = self.watches.iter().filter_map(|(_, watch)| watch.due()).min();
+        let of_port = self.watch_port.as_ref().map(|_| now + ACCEPT_INTERVAL);
+        [of_stage, of_watches, of_port].into_iter().flatten().min()
+    }
+
+    /// Waits for input, for space to write, or until something is due.
+    fn wait(&self) {
+        let now = Instant::now();
+        let timeout = self.due(now).map(|due| due.saturating_duration_since(now)).map(|left| Timespec {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         });
@@ -143,6 +160,8 @@ impl Agent {
             }
             Role::Relay(upstream) => fds.extend((!upstream.is_closed()).then(|| interest(upstream))),
         }
+        let watched = self.watches.iter().flat_map(|(_, watch)| watch.to_poll());
+        fds.extend(watched.map(|(socket, flags)| PollFd::from_borrowed_fd(socket, flags)));
         // After an error, such as an interruption, everything is read once more.
         let _ = poll(&mut fds, timeout.as_ref());
     }

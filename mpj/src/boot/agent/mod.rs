@@ -1,10 +1,12 @@
 //! One agent per host, on a thread of the host's first rank. `README.md` in this folder describes what it does.
 
 mod event_loop;
+mod host_watch;
 mod local;
 mod peers;
 mod root_card;
 mod routing;
+mod watching;
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use mpj_devices::{HostId, Hosts, JobKey};
 
+pub(super) use host_watch::WatchPort;
 pub(super) use local::{LocalListener, LocalNames, connect};
 pub(super) use peers::{RootListener, Upstream, connect_to_root};
 pub(super) use root_card::RootCard;
@@ -29,6 +32,8 @@ pub(super) struct AgentSetup {
     pub(super) segment: Option<std::os::fd::OwnedFd>,
     pub(super) listener: LocalListener,
     pub(super) peers: Peers,
+    /// Where other agents watch this host; `None` on the only host, or if that is not possible.
+    pub(super) watch_port: Option<WatchPort>,
 }
 
 /// The connections of an agent to the other agents.

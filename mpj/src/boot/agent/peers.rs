@@ -7,6 +7,7 @@
 //!   Report: a message of one of its processes ─►
 //!   Closed: a process has ended its connection ─►
 //!                                            ◄─   ToProcess, ToOthers
+//!   Watch: the address for a `HostWatch`     ◄─►
 //! ```
 
 use std::io::{Read, Write};
@@ -48,6 +49,8 @@ pub(in crate::boot) enum ToRoot {
     Report { rank: u32, message: ToLauncher },
     /// The connection to the process of a rank has ended.
     Closed { rank: u32, cause: String },
+    /// The root can watch the host of the agent at this address.
+    Watch { at: SocketAddr },
 }
 
 /// A message from the root.
@@ -57,6 +60,8 @@ pub(in crate::boot) enum FromRoot {
     ToProcess { rank: u32, message: ToProcess },
     /// A message to all processes that have joined, except that of a rank.
     ToOthers { except: u32, message: ToProcess },
+    /// The agent can watch the host of the root at this address.
+    Watch { at: SocketAddr },
 }
 
 /// The connection of an agent to the root.
@@ -123,8 +128,8 @@ fn try_connect(at: SocketAddr, id: Arc<Identity>) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-/// Makes a connection send without delay, and find out after about three minutes that the other host is unreachable: a
-/// connection without traffic would never end. A stopped process still acknowledges the probes.
+/// Makes a connection send without delay, and find out after about three minutes that the other host is unreachable, for
+/// hosts that cannot be [watched](super::host_watch). A stopped process still acknowledges the probes.
 fn prepare(socket: &impl std::os::fd::AsFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_nodelay(socket, true);

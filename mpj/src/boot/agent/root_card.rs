@@ -15,7 +15,7 @@ pub(in crate::boot) struct RootCard {
 impl RootCard {
     /// Returns the card as a word of ASCII characters.
     pub(in crate::boot) fn to_text(&self) -> String {
-        let mut text = format!("1/{:016x}/", self.key.job);
+        let mut text = format!("2/{:016x}/", self.key.job);
         for byte in self.key.secret {
             // Writing to a string does not fail.
             let _ = write!(text, "{byte:02x}");
@@ -32,7 +32,7 @@ impl RootCard {
     /// The text is not a card of this version.
     pub(in crate::boot) fn parse(text: &str) -> Result<RootCard, String> {
         let parse = || {
-            let mut fields = text.strip_prefix("1/")?.split('/');
+            let mut fields = text.strip_prefix("2/")?.split('/');
             let (job, hex) = (fields.next()?, fields.next()?);
             let addresses =
                 fields.next()?.split(',').map(|at| at.parse().ok()).collect::<Option<Vec<_>>>()?;

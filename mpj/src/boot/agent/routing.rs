@@ -1,5 +1,6 @@
 //! Passes messages on between the processes of this host, the monitor of the job, and the other agents.
 
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use mpj_devices::HostId;
@@ -123,6 +124,7 @@ impl Agent {
                 FromRoot::ToOthers { except, message } => {
                     self.send_local(To::JoinedExcept(except as usize), &message);
                 }
+                FromRoot::Watch { at } => self.watch(HostId(0), at),
             }
         }
         if self.stage == Stage::Leaving && is_closed {
@@ -139,7 +141,11 @@ impl Agent {
         let is_known = |host| relays.iter().any(|relay: &Relay| relay.host == host);
         let arrivals = listener.iter_mut().flat_map(|listener| listener.arrivals(is_known));
         for (host, stream) in arrivals.collect::<Vec<_>>() {
-            relays.push(Relay { host, connection: ControlConnection::new(stream), ended: false });
+            let mut connection = ControlConnection::new(stream);
+            if let Some(at) = self.watch_port.as_ref().and_then(|port| port.address_for(connection.as_fd())) {
+                connection.send(&FromRoot::Watch { at }, None);
+            }
+            relays.push(Relay { host, connection, ended: false });
         }
         let mut received = Vec::new();
         let mut lost = Vec::new();
@@ -165,16 +171,13 @@ impl Agent {
 
     /// Handles a message of the agent of another host.
     fn on_report(&mut self, host: HostId, message: ToRoot) {
-        let rank = match &message {
-            ToRoot::Report { rank, .. } | ToRoot::Closed { rank, .. } => *rank,
-        };
-        if self.hosts.host_of(rank) != Some(host) {
-            return;
-        }
         let Role::Root { monitor, .. } = &mut self.role else { return };
-        let outgoing = match message {
-            ToRoot::Report { message, .. } => monitor.take(rank, message, Instant::now()),
-            ToRoot::Closed { cause, .. } => Ok(monitor.closed(rank, &cause, Instant::now())),
+        let (now, is_elsewhere) = (Instant::now(), |rank| self.hosts.host_of(rank) != Some(host));
+        let (rank, outgoing) = match message {
+            ToRoot::Watch { at } => return self.watch(host, at),
+            ToRoot::Report { rank, .. } | ToRoot::Closed { rank, .. } if is_elsewhere(rank) => return,
+            ToRoot::Report { rank, message } => (rank, monitor.take(rank, message, now)),
+            ToRoot::Closed { rank, cause } => (rank, Ok(monitor.closed(rank, &cause, now))),
         };
         match outgoing {
             Ok(outgoing) => self.send(outgoing),
@@ -205,7 +208,7 @@ impl Agent {
         }
     }
 
-    fn send_local(&mut self, to: To, message: &ToProcess) {
+    pub(super) fn send_local(&mut self, to: To, message: &ToProcess) {
         let joined = self.processes.iter_mut().filter(|process| process.joined);
         let receivers = joined.filter(|process| match to {
             To::Process(rank) => process.rank as usize == rank,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use mpj_devices::{HostId, Hosts, JobKey, ShmDriver};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::agent::{self, AgentSetup, LocalListener, LocalNames, Peers, RootCard, RootListener};
+use super::agent::{self, AgentSetup, LocalListener, LocalNames, Peers, RootCard, RootListener, WatchPort};
 use super::control_plane::host_segment;
 use super::launched_boot::LaunchedBoot;
 use crate::config::{self, DEVICES};
@@ -157,7 +157,8 @@ fn prepare_agent(
         let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
         (card.key.clone(), Peers::Relay(agent::connect_to_root(card, host, hosts.count())?))
     };
-    Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers })
+    let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), &config)).flatten();
+    Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port })
 }
 
 fn random_key() -> Result<JobKey, String> {

@@ -21,8 +21,8 @@ fn cards_survive_the_text_form() {
     assert_eq!(RootCard::parse(&text), Ok(card));
     for wrong in [
         "",
-        "1/",
-        "2/0/0/10.0.0.1:5",
+        "2/",
+        "1/0/0/10.0.0.1:5",
         &text[1..],
         &text[..60],
         &text.replace("a5", "a"),
