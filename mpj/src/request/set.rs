@@ -58,8 +58,8 @@ pub struct RequestSet<K, O> {
     free: Vec<usize>,
     /// The slots whose operations do not notify `ready` yet.
     unregistered: Vec<usize>,
-    /// The slots whose operations might not notify `ready`: partitioned messages, and all if the system has refused the
-    /// fence.
+    /// The slots whose operations might not notify `ready`: partitioned messages, operations for which another set has
+    /// registered later, and all if the system has refused the fence.
     polled: Vec<usize>,
     /// The slots of operations that have completed, and perhaps others.
     ready: Arc<ReadyList>,
@@ -149,12 +149,9 @@ impl<K, O: Waitable> RequestSet<K, O> {
             if let Some(found) = self.pop() {
                 return Some(found);
             }
-            // `pop` might have found an operation for which the set must register again.
-            if self.unregistered.is_empty() {
-                let slot = self.wait_for_slot(end)?;
-                if let Some(found) = self.take(slot) {
-                    return Some(found);
-                }
+            let slot = self.wait_for_slot(end)?;
+            if let Some(found) = self.take(slot) {
+                return Some(found);
             }
         }
         None
@@ -164,7 +161,7 @@ impl<K, O: Waitable> RequestSet<K, O> {
         wait_on(&self.engines, end, || self.completed(), || self.describe())
     }
 
-    /// Returns the slot of an operation that has completed, or of one for which the set must register again.
+    /// Returns the slot of an operation that has completed, or of one that must be polled from now on.
     fn completed(&self) -> Option<usize> {
         self.ready.pop().or_else(|| self.polled.iter().copied().find(|slot| self.is_complete(*slot)))
     }
@@ -224,9 +221,10 @@ impl<K, O: Waitable> RequestSet<K, O> {
     /// Removes the operation of a slot if it has completed.
     fn take(&mut self, slot: usize) -> Option<(K, O::Outcome)> {
         if !self.is_complete(slot) {
-            // Another set has become the listener of the operation, or the slot has a new operation.
-            if self.slots[slot].is_some() {
-                self.unregistered.push(slot);
+            // Another set has become the listener of the operation, or the slot has a new operation. Two sets that both
+            // registered again would notify each other for ever.
+            if self.slots[slot].is_some() && !self.polled.contains(&slot) {
+                self.polled.push(slot);
             }
             return None;
         }

@@ -206,3 +206,22 @@ fn two_sets_wait_for_the_same_operations() {
         Ok(())
     });
 }
+
+/// Each set takes over the notification of the operation once: neither keeps the other from waiting, or from ending.
+#[mpj::test(ranks = 2)]
+fn waits_of_two_sets_for_one_operation_end_in_time(world: World) -> mpj::Result<()> {
+    let receiving = world.irecv([0u8], 1 - world.rank(), 0)?;
+    for _ in 0..20 {
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    let mut set = RequestSet::new();
+                    set.insert((), receiving.request_ref());
+                    assert!(set.wait_next_timeout(Duration::from_millis(10)).is_none());
+                });
+            }
+        });
+    }
+    assert!(receiving.cancel());
+    world.barrier()
+}
