@@ -82,6 +82,8 @@ pub(super) struct Agent {
     pub(super) devices: Option<Vec<String>>,
     pub(super) segment: Option<Arc<OwnedFd>>,
     pub(super) listener: LocalListener,
+    /// Until this time, no connections are accepted: this process lacks descriptors.
+    pub(super) accepts_at: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
@@ -113,6 +115,7 @@ impl Agent {
             devices,
             segment: segment.map(Arc::new),
             listener,
+            accepts_at: None,
             role,
             manager,
             watch_port,
@@ -134,7 +137,7 @@ impl Agent {
         };
         let of_watches = self.watches.iter().filter_map(|(_, watch)| watch.due()).min();
         let of_port = self.watch_port.as_ref().map(|_| now + ACCEPT_INTERVAL);
-        [of_stage, of_watches, of_port].into_iter().flatten().min()
+        [of_stage, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
     }
 
     /// Waits for input, for space to write, or until something is due.
@@ -144,7 +147,8 @@ impl Agent {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         });
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let accepts = self.accepts_at.is_none();
+        let mut fds = Vec::from_iter(accepts.then(|| PollFd::new(&self.listener, PollFlags::IN)));
         let sockets = self.manager.sockets();
         fds.extend(sockets.into_iter().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         for process in &self.processes {
@@ -155,7 +159,7 @@ impl Agent {
                 fds.extend(
                     relays.iter().filter(|relay| !relay.ended).map(|relay| interest(&relay.connection)),
                 );
-                let sockets = listener.iter().flat_map(RootListener::to_poll);
+                let sockets = listener.iter().flat_map(|listener| listener.to_poll(accepts));
                 fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
             }
             Role::Relay(upstream) => fds.extend((!upstream.is_closed()).then(|| interest(upstream))),

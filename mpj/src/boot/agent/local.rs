@@ -81,17 +81,20 @@ impl LocalListener {
     }
 
     /// Accepts the next process of this user that has a rank; `None` if no other waits.
-    pub(super) fn accept(&self) -> Option<Arrival> {
+    ///
+    /// # Errors
+    /// This process lacks a descriptor or memory, so the processes that wait stay in the queue.
+    pub(super) fn accept(&self) -> io::Result<Option<Arrival>> {
         loop {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                // No process waits, or a descriptor is lacking. The caller polls again.
-                Err(_) => return None,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(e),
             };
             let rank = from.as_abstract_name().and_then(|name| self.names.rank_of(name));
             if let (Some(rank), Ok(pid)) = (rank, check_user(&stream)) {
-                return Some(Arrival { rank, pid, stream });
+                return Ok(Some(Arrival { rank, pid, stream }));
             }
         }
     }
@@ -152,14 +155,14 @@ mod tests {
         let listener = LocalListener::bind(names.clone()).unwrap();
         let mut streams: Vec<_> = [0, 70_000].map(|rank| connect(&names, rank).unwrap()).into();
         for (rank, mut stream) in [0, 70_000].into_iter().zip(streams.drain(..)) {
-            let mut arrival = listener.accept().expect("a process waits");
+            let mut arrival = listener.accept().unwrap().expect("a process waits");
             assert_eq!((arrival.rank, arrival.pid as u32), (rank, std::process::id()));
             arrival.stream.write_all(&[rank as u8]).unwrap();
             let mut got = [0];
             stream.read_exact(&mut got).unwrap();
             assert_eq!(got, [rank as u8]);
         }
-        assert!(listener.accept().is_none());
+        assert!(listener.accept().unwrap().is_none());
     }
 
     #[test]
@@ -180,7 +183,7 @@ mod tests {
         let at = SocketAddr::from_abstract_name(&names.base).unwrap();
         let mut stranger = UnixStream::connect_addr(&at).unwrap();
         let _member = connect(&names, 1).unwrap();
-        assert_eq!(listener.accept().map(|arrival| arrival.rank), Some(1));
+        assert_eq!(listener.accept().unwrap().map(|arrival| arrival.rank), Some(1));
         assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "the stranger's connection was closed");
         let other = LocalNames::new("another job", HostId(3));
         assert!(connect(&other, 1).unwrap_err().contains("cannot connect to the agent of this host"));

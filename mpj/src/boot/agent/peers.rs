@@ -171,9 +171,10 @@ impl RootListener {
         RootCard { key: (*self.id.key).clone(), addresses: self.addresses.clone() }
     }
 
-    /// Returns the sockets to poll.
-    pub(super) fn to_poll(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.sockets.iter().chain(self.strangers.iter().map(|stranger| &stranger.stream))
+    /// Returns the sockets to poll, without those for new connections unless `accepts`.
+    pub(super) fn to_poll(&self, accepts: bool) -> impl Iterator<Item = &OwnedFd> {
+        let listening = if accepts { &self.sockets[..] } else { &[] };
+        listening.iter().chain(self.strangers.iter().map(|stranger| &stranger.stream))
     }
 
     /// Returns the time at which [`arrivals`](Self::arrivals) must be called even without input.
@@ -181,10 +182,9 @@ impl RootListener {
         self.strangers.iter().map(|stranger| stranger.since + PROOF_LIMIT).min()
     }
 
-    /// Accepts connections, and returns those that have proved to be the agent of a host. `is_known` tells whether the
-    /// agent of a host has connected before.
+    /// Returns the connections that have proved to be the agent of a host since the last call. `is_known` tells whether
+    /// the agent of a host has connected before.
     pub(super) fn arrivals(&mut self, is_known: impl Fn(HostId) -> bool) -> Vec<(HostId, OwnedFd)> {
-        self.accept();
         let now = Instant::now();
         let mut proven = Vec::new();
         for mut stranger in std::mem::take(&mut self.strangers) {
@@ -205,11 +205,21 @@ impl RootListener {
         proven
     }
 
-    fn accept(&mut self) {
+    /// Accepts the connections that wait.
+    ///
+    /// # Errors
+    /// This process lacks a descriptor or memory, so the connections stay in the queue.
+    pub(super) fn accept(&mut self) -> Result<(), Errno> {
         let most = MAX_STRANGERS + self.id.size as usize;
         for socket in &self.sockets {
-            while let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
-                let Ok(nonce) = nonce() else { return };
+            loop {
+                let stream = match rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
+                    Ok(stream) => stream,
+                    Err(Errno::AGAIN) => break,
+                    Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                    Err(error) => return Err(error),
+                };
+                let nonce = nonce().map_err(|_| Errno::NOMEM)?;
                 prepare(&stream);
                 if self.strangers.len() == most {
                     self.strangers.remove(0);
@@ -218,6 +228,7 @@ impl RootListener {
                 self.strangers.push(Stranger { stream, handshake, since: Instant::now() });
             }
         }
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Passes messages on between the processes of this host, the monitor of the job, and the other agents.
 
+use std::io;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
@@ -10,9 +11,26 @@ use super::peers::{FromRoot, ToRoot};
 use crate::boot::control_plane::{ControlConnection, Outgoing, To};
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
 
+/// The time after which an agent that lacked a descriptor tries to accept connections again.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
 impl Agent {
+    /// Accepts the processes of this host and, at the root, the agents of the others, as many as wait.
     pub(super) fn accept(&mut self) {
-        while let Some(arrival) = self.listener.accept() {
+        let now = Instant::now();
+        if self.accepts_at.is_some_and(|at| now < at) {
+            return;
+        }
+        let mut outcome = self.accept_processes();
+        if let Role::Root { listener: Some(listener), .. } = &mut self.role {
+            outcome = outcome.and(listener.accept().map_err(Into::into));
+        }
+        // The connections that wait would end each wait at once.
+        self.accepts_at = outcome.is_err().then(|| now + ACCEPT_RETRY);
+    }
+
+    fn accept_processes(&mut self) -> io::Result<()> {
+        while let Some(arrival) = self.listener.accept()? {
             let index = self.ranks.index_of(arrival.rank).map(|index| index as usize);
             // The connection of a process with a rank of another host, or with the rank of another process, is dropped.
             let free = index.and_then(|index| self.processes.get_mut(index));
@@ -21,6 +39,7 @@ impl Agent {
                 process.connection = Some(ControlConnection::new(arrival.stream));
             }
         }
+        Ok(())
     }
 
     pub(super) fn read_processes(&mut self) {
