@@ -26,7 +26,7 @@ pub(crate) const PROGRAMS: [(&str, Program); 7] = [
 type Content = (usize, Option<usize>);
 
 const CONTENTS: [Content; 6] =
-    [(0, None), (3, Some(0)), (1000, None), (70_000, None), (200, Some(40_000)), (5, Some(700_000))];
+    [(0, None), (3, Some(0)), (1000, None), (70_000, None), (200, Some(40_000)), (5, Some(300_000))];
 
 fn number(rank: usize, at: usize) -> u32 {
     (rank * 1_000_003 + at * 7) as u32
@@ -204,7 +204,7 @@ fn limits(world: &World) -> Result<(), Failure> {
 
         let sending = world.issend(long, right, 0)?;
         let received = world.recv_buffer_in(&small, usize::MAX, left, 0);
-        if content.1 == Some(700_000) {
+        if content.1 == Some(300_000) {
             assert_eq!(received.expect_err("more than a MiB").class(), ErrorClass::NoMem);
         } else {
             check(&mut received?.0, left, content)?;
