@@ -182,7 +182,7 @@ pub use request::{
     RequestSet, Scope, ScopedRecv, ScopedSend, Waitable, start_all, test_all, test_any, test_some, wait_all,
     wait_all_timeout, wait_any, wait_any_timeout, wait_some,
 };
-pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
+pub use run::{JobError, Launch, connect, init, run, run_on, run_with, threads};
 pub use session::Session;
 pub use status::Status;
 pub use topology::{Reorder, dims};

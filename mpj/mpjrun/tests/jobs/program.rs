@@ -10,7 +10,7 @@ use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
+    boot, collectives, devices, env, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
     trace,
 };
 
@@ -51,6 +51,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     }
     if let Some(name) = role.strip_prefix("boot:") {
         return boot::run_named(name);
+    }
+    if let Some(arguments) = role.strip_prefix("connect:") {
+        return env::run_connected(arguments);
     }
     if role == "own-device" {
         return devices::run_with_own_device();

@@ -91,6 +91,7 @@ impl Agent {
         }
     }
 
+    /// Handles the end of the process of a rank, or of its connection.
     pub(super) fn on_closed(&mut self, rank: u32, cause: String) {
         match &mut self.role {
             Role::Root { monitor, .. } => {
@@ -119,6 +120,9 @@ impl Agent {
             match message {
                 FromRoot::ToProcess { rank, message } => {
                     self.send_local(To::Process(rank as usize), &message)
+                }
+                FromRoot::ToOthers { message: ToProcess::JobEnds { code }, .. } => {
+                    self.begin_end(code, Instant::now());
                 }
                 FromRoot::ToOthers { except, message } => {
                     self.send_local(To::JoinedExcept(except as usize), &message);
@@ -202,6 +206,19 @@ impl Agent {
                     relays.iter_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
                 }
             }
+        }
+    }
+
+    /// Sends the end of a failed job to the other processes of this host and, from the root, to the other agents.
+    pub(super) fn send_end(&mut self, code: u8) {
+        let message = ToProcess::JobEnds { code };
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        for process in self.processes.iter_mut().filter(|process| process.joined && process.pid != own) {
+            process.connection.iter_mut().for_each(|connection| connection.send(&message, None));
+        }
+        if let Role::Root { relays, .. } = &mut self.role {
+            let message = FromRoot::ToOthers { except: u32::MAX, message };
+            relays.iter_mut().for_each(|relay| relay.connection.send(&message, None));
         }
     }
 
