@@ -25,6 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("ranks_that_do_not_match_are_rejected", ranks_that_do_not_match_are_rejected),
     ("strangers_do_not_keep_ranks_out", strangers_do_not_keep_ranks_out),
     ("incomplete_variables_are_errors", incomplete_variables_are_errors),
+    ("programs_of_ranks_are_not_ranks", programs_of_ranks_are_not_ranks),
     ("processes_connect_as_ranks", processes_connect_as_ranks),
 ];
 
@@ -364,6 +365,19 @@ fn incomplete_variables_are_errors() {
     // A job of one rank needs no rendezvous.
     let ended = start("fine", &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "1")]).end();
     assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// Starts a program that inherits the variables of this rank.
+pub(crate) fn start_another() {
+    let ended = start("fine", &[]).end();
+    let why = "another process of this host has rank 0: a program that a rank starts must not inherit MPJ_RENDEZVOUS";
+    assert!(ended.code == Some(1) && has_error(&ended, why), "{ended:#?}");
+    assert_eq!(start("fine", &[("MPJ_LAUNCHER", "none")]).end().code, Some(0));
+}
+
+fn programs_of_ranks_are_not_ranks() {
+    let ended = run_job("aa", "start-another", &[]);
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:#?}");
 }
 
 /// The role of [`processes_connect_as_ranks`]: `RANK SIZE ADDRESS`.

@@ -164,6 +164,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "endless" => loop {
             say("a line");
         },
+        "start-another" if me == 0 => env::start_another(),
         "wait-for-file" => wait_for_file(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),

@@ -8,6 +8,8 @@ use std::time::Duration;
 use mpj_devices::PeerId;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use mpj_devices::{IbvDriver, ShmDriver};
+
 use super::*;
 use crate::boot::wire::{ExitRun, FrameDecoder, WireExit};
 use crate::config::Config;

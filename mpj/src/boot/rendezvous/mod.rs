@@ -26,8 +26,11 @@ pub mod sources;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mpj_devices::JobKey;
@@ -38,7 +41,7 @@ use crate::config::{self, Number};
 use crate::run::Caller;
 use manager::RendezvousManager;
 pub(super) use manager::exit_process;
-use sources::RendezvousAddress;
+use sources::{RENDEZVOUS, RendezvousAddress};
 
 pub(crate) const RENDEZVOUS_TIMEOUT: Number = Number {
     name: "RENDEZVOUS_TIMEOUT",
@@ -58,6 +61,9 @@ const PURPOSE: &[u8] = b"mpj rendezvous";
 
 /// The runs of ranks on each host, and the nonce of the job.
 type Placement = (Vec<(u32, u32)>, [u8; 32]);
+
+/// The time limit of a process whose rank another process of its host has: an earlier job may be about to end.
+const TAKEN_RANK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The part of one process in a rendezvous.
 #[derive(Debug)]
@@ -88,7 +94,7 @@ pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Ve
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err("mpj was already initialized in this process".into());
     }
-    let rendezvous = Rendezvous {
+    let mut rendezvous = Rendezvous {
         rank: found.rank,
         size: found.size,
         address: found.address,
@@ -97,7 +103,30 @@ pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Ve
         timeout: Duration::from_secs(config.number(&RENDEZVOUS_TIMEOUT)),
         caller: Caller::Program,
     };
-    start(rendezvous, on_job_end).map(Some)
+    let rank = rendezvous.rank;
+    if reserve_rank(&rendezvous) {
+        return start(rendezvous, on_job_end).map(Some);
+    }
+    rendezvous.timeout = rendezvous.timeout.min(TAKEN_RANK_LIMIT);
+    start(rendezvous, on_job_end).map(Some).map_err(|why| {
+        format!(
+            "{why}; another process of this host has rank {rank}: a program that a rank starts must not inherit \
+             {RENDEZVOUS} (unset it, or set MPJ_LAUNCHER=none)"
+        )
+    })
+}
+
+/// Reserves the rank of this process on this host until the process exits. Returns whether no other process has it.
+fn reserve_rank(rendezvous: &Rendezvous) -> bool {
+    static RESERVED: OnceLock<UnixListener> = OnceLock::new();
+    let Rendezvous { rank, address, key, .. } = rendezvous;
+    let user = rustix::process::getuid().as_raw();
+    let job = JobKey::derive(&key.secret, &[b"mpj rank", address.to_string().as_bytes()]).job;
+    let name = SocketAddr::from_abstract_name(format!("mpj-{user}-{job:016x}-rank-{rank}"));
+    match name.and_then(|name| UnixListener::bind_addr(&name)) {
+        Ok(reserved) => RESERVED.set(reserved).is_ok(),
+        Err(error) => error.kind() != ErrorKind::AddrInUse,
+    }
 }
 
 /// Joins a job for a caller that knows its rank. Returns `None` if the job has one rank.
