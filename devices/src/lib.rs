@@ -140,7 +140,7 @@ pub use niodev::handshake;
 /// Listeners on the network, for the agents of `mpj`.
 #[doc(hidden)]
 pub mod network {
-    pub use crate::niodev::{Listener, connect_order, listen};
+    pub use crate::niodev::{Listener, connect_order, listen, listen_at_addresses, listen_on_network};
 }
 #[cfg(feature = "conformance")]
 #[doc(hidden)]

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
 use crate::biased::Bias;
 use crate::doorbell::Doorbell;
 
@@ -68,8 +71,51 @@ pub struct JobKey {
     pub secret: [u8; 32],
 }
 
+impl JobKey {
+    /// Derives a key from a secret of any length and from the parts of a context. Another secret or context gives
+    /// another key. A key reveals nothing about the secret.
+    pub fn derive(secret: &[u8], context: &[&[u8]]) -> JobKey {
+        let derive = |purpose: u8| {
+            let mut key = [0; 64];
+            key[..32].copy_from_slice(&Sha256::digest(secret));
+            let mut mac = Hmac::<Sha256>::new(&key.into());
+            mac.update(&[purpose]);
+            for part in context {
+                mac.update(&(part.len() as u64).to_le_bytes());
+                mac.update(part);
+            }
+            <[u8; 32]>::from(mac.finalize().into_bytes())
+        };
+        let mut job = [0; 8];
+        job.copy_from_slice(&derive(0)[..8]);
+        JobKey { job: u64::from_le_bytes(job), secret: derive(1) }
+    }
+}
+
 impl fmt::Debug for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "JobKey(job {:x})", self.job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn derived_keys_depend_on_the_secret_and_each_part() {
+        let keys = [
+            JobKey::derive(b"secret", &[b"a", b"b"]),
+            JobKey::derive(b"secret", &[b"a", b"c"]),
+            JobKey::derive(b"secret", &[b"ab", b""]),
+            JobKey::derive(b"secret", &[b"ab"]),
+            JobKey::derive(b"secres", &[b"a", b"b"]),
+            JobKey::derive(b"", &[b"a", b"b"]),
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            assert!(keys[..at].iter().all(|other| other.job != key.job && other.secret != key.secret));
+            assert_ne!(key.secret[..8], key.job.to_le_bytes());
+        }
+        assert_eq!(keys[0], JobKey::derive(b"secret", &[b"a", b"b"]));
     }
 }

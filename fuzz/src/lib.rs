@@ -13,6 +13,7 @@
 //! | [`network`] | frames on a connection of `niodev`, in any pieces |
 //! | [`handshake`] | the handshake that authenticates a connection |
 //! | [`control`] | messages between `mpjrun` and its processes |
+//! | [`startup`] | texts of process managers and sites, and the ranks at a rendezvous |
 //! | [`shared`] | headers of shared memory segments |
 //! | [`segment`] | shared memory that is overwritten while two ranks communicate |
 //! | [`pool`] | allocations from several threads, compared with a list of live blocks |
@@ -34,6 +35,7 @@ mod round_trip;
 mod sections;
 mod segment;
 mod shared;
+mod startup;
 mod types;
 
 // Models and fixtures of other crates' tests, included by path: a crate for them would cause cyclic dependencies.
@@ -66,13 +68,14 @@ pub use round_trip::round_trip;
 pub use sections::sections;
 pub use segment::segment;
 pub use shared::shared;
+pub use startup::startup;
 pub use types::types;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("sections", sections),
     ("round_trip", round_trip),
     ("receiver", receiver),
@@ -84,6 +87,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("network", network),
     ("handshake", handshake),
     ("control", control),
+    ("startup", startup),
     ("shared", shared),
     ("segment", segment),
     ("pool", pool),

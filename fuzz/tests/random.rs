@@ -42,6 +42,7 @@ targets! {
     network 1000
     handshake 4000
     control 4000
+    startup 4000
     shared 1000
     segment 1000
     pool 200

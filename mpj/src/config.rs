@@ -8,7 +8,7 @@ pub use mpj_devices::config::{
     Value, all, closest_name,
 };
 
-use crate::boot::LAUNCHER;
+use crate::boot::{LAUNCHER, RENDEZVOUS_TIMEOUT};
 use crate::collective::parameters;
 pub use crate::run::{TIMEOUT, timeout};
 use crate::testing::TEST_TIMEOUT;
@@ -46,7 +46,7 @@ pub fn groups() -> Vec<ParameterGroup> {
     const OWN: &[ParameterGroup] = &[
         ParameterGroup { name: "general", parameters: &[&DEVICES] },
         ParameterGroup { name: "collectives", parameters: parameters::PARAMETERS },
-        ParameterGroup { name: "start-up", parameters: &[&LAUNCHER] },
+        ParameterGroup { name: "start-up", parameters: &[&LAUNCHER, &RENDEZVOUS_TIMEOUT] },
         ParameterGroup { name: "reports", parameters: &[&TIMEOUT, &STATS, &TEST_TIMEOUT] },
     ];
     [GROUPS, OWN].concat()

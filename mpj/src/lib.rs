@@ -1,5 +1,5 @@
 //! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux. The
-//! ranks of a job are threads, or processes that `mpjrun` or a process manager such as Hydra starts.
+//! ranks of a job are threads, or processes that `mpjrun`, a process manager such as Hydra, or a script starts.
 //!
 //! ```
 //! // Four ranks, here as threads; with `mpj::run`, the same closure runs in processes that `mpjrun` starts.
@@ -182,7 +182,7 @@ pub use request::{
     RequestSet, Scope, ScopedRecv, ScopedSend, Waitable, start_all, test_all, test_any, test_some, wait_all,
     wait_all_timeout, wait_any, wait_any_timeout, wait_some,
 };
-pub use run::{JobError, Launch, init, run, run_on, run_with, threads};
+pub use run::{JobError, Launch, connect, init, run, run_on, run_with, threads};
 pub use session::Session;
 pub use status::Status;
 pub use topology::{Reorder, dims};

@@ -2,9 +2,10 @@
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// Variables that are not parameters: a launcher sets the first three for the processes of a job, and a test kills a
-/// rank by `KILL_AT`.
-const NON_PARAMETERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
+/// Variables that are not parameters: a launcher or a site sets them for the processes of a job, except that a test
+/// kills a rank by `KILL_AT`.
+const NON_PARAMETERS: &[&str] =
+    &["CONTROL", "RANK", "SIZE", "RENDEZVOUS", "SECRET", "SECRET_FILE", "HOST", "KILL_AT"];
 
 /// Former names of parameters, and their present names.
 const RENAMED: &[(&str, &str)] = &[

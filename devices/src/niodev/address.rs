@@ -51,6 +51,47 @@ pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, St
     if listeners.is_empty() { Err(failure) } else { Ok(listeners) }
 }
 
+/// Listens at one port of those of `addresses` that this host has; of none if they belong to other hosts.
+///
+/// # Errors
+/// The port is in use, or an address is public, and that is not allowed.
+pub fn listen_at_addresses(
+    config: &Config,
+    addresses: &[IpAddr],
+    port: u16,
+) -> Result<Vec<Listener>, String> {
+    let mut listeners: Vec<Listener> = Vec::new();
+    for ip in addresses {
+        match socket::listen_again(SocketAddr::new(*ip, port), BACKLOG) {
+            Ok(_) if network::is_public(*ip) && !config.choice(&NIO_SECURITY) => {
+                return Err(network::refuse_public(*ip, "the address of rank 0"));
+            }
+            Ok(listener) => listeners.push(listener),
+            Err(Errno::ADDRINUSE) if listeners.iter().all(|(_, at)| at.ip() != *ip) => {
+                return Err(format!("port {port} of {ip} is in use"));
+            }
+            // An address of another host, or one that this host cannot use now.
+            Err(_) => {}
+        }
+    }
+    Ok(listeners)
+}
+
+/// Listens at one port of the addresses that [`listen`] uses between machines.
+///
+/// # Errors
+/// The port is in use, or no address can be used. The text says what to do.
+pub fn listen_on_network(config: &Config, port: u16) -> Result<Vec<Listener>, String> {
+    let own = sys::interfaces().map_err(|e| explain("cannot list the network interfaces", e))?;
+    let interfaces = Some(config.text(&NIO_INTERFACES)).filter(|names| *names != NIO_INTERFACES.default);
+    let choice = AddressChoice { interfaces, allow_public: config.choice(&NIO_SECURITY) };
+    let open = |ip| {
+        let listener = socket::listen_again(SocketAddr::new(ip, port), BACKLOG);
+        listener.map_err(|error| explain(&format!("port {port} of {ip}"), error))
+    };
+    network::listen_addresses(&own, choice)?.into_iter().map(open).collect()
+}
+
 fn listen_at(ip: IpAddr, range: Option<PortRange>) -> Result<Listener, String> {
     let Some(range) = range else {
         return socket::listen(SocketAddr::new(ip, 0), BACKLOG).map_err(|e| explain("cannot listen", e));

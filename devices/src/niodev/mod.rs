@@ -63,7 +63,7 @@ use crate::header::MAX_INLINE_BODY;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
 use address::NioCard;
-pub use address::{Listener, connect_order, listen};
+pub use address::{Listener, connect_order, listen, listen_at_addresses, listen_on_network};
 use connection::TcpConnection;
 use connector::{ConnectFailure, Connector};
 use flusher::Flusher;

@@ -76,7 +76,9 @@ impl Environment {
 
 fn is_launcher_variable(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    [CONTROL_VAR, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
+    [CONTROL_VAR, RANK, SIZE, "MPJ_RENDEZVOUS", "MPJ_SECRET", "MPJ_SECRET_FILE"].contains(&name)
+        || name.starts_with("PMI_")
+        || name.starts_with("PMIX_")
 }
 
 fn variable(text: &str, names: &ParameterNames) -> Result<Variable, String> {

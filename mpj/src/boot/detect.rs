@@ -8,7 +8,7 @@ use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
 use super::wire::CONTROL_VAR;
-use super::{Boot, LaunchedBoot, pmi, unsupported};
+use super::{Boot, LaunchedBoot, ThreadBoot, pmi, rendezvous, unsupported};
 
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
@@ -17,7 +17,7 @@ pub type LocalRanks = Vec<Arc<dyn Boot>>;
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// The first function that returns ranks or an error decides.
-const DETECTORS: [DetectFn; 3] = [mpjrun, pmi1, unsupported::reject];
+const DETECTORS: [DetectFn; 4] = [mpjrun, pmi1, || env(false), unsupported::reject];
 
 pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
     name: "LAUNCHER",
@@ -25,17 +25,18 @@ pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
         ("auto", Launcher::Auto),
         ("mpjrun", Launcher::Only(&[CONTROL_VAR], mpjrun)),
         ("pmi1", Launcher::Only(&["PMI_FD", "PMI_PORT"], pmi1)),
+        ("env", Launcher::Only(&[], || env(true))),
         ("none", Launcher::None),
     ],
     help: "launcher that started this process: auto (found by its variables), mpjrun, pmi1 (Hydra, srun --mpi=pmi2), \
-           or none (this process is a job of its own)",
+           env (none: variables state its rank and MPJ_RENDEZVOUS), or none (this process is a job of its own)",
 };
 
 /// A value of [`LAUNCHER`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Launcher {
     Auto,
-    /// The variables of this launcher, of which it sets one, and its function.
+    /// The variables of this launcher, of which it sets one if there are any, and its function.
     Only(&'static [&'static str], DetectFn),
     None,
 }
@@ -52,7 +53,8 @@ pub fn detect() -> Result<Option<LocalRanks>, String> {
         Launcher::Auto => {}
         Launcher::None => return Ok(None),
         Launcher::Only(variables, detect) => {
-            let is_set = variables.iter().any(|name| std::env::var_os(name).is_some());
+            let is_set = |name: &&str| std::env::var_os(name).is_some();
+            let is_set = variables.is_empty() || variables.iter().any(is_set);
             let names = variables.join(" or ");
             return if is_set { detect() } else { Err(format!("MPJ_LAUNCHER: this launcher sets {names}")) };
         }
@@ -70,19 +72,37 @@ fn erase(boots: Vec<LaunchedBoot>) -> LocalRanks {
 }
 
 fn pmi1() -> Result<Option<LocalRanks>, String> {
-    Ok(pmi::join(on_launcher_exit)?.map(erase))
+    Ok(pmi::join(on_job_end)?.map(erase))
+}
+
+fn env(is_requested: bool) -> Result<Option<LocalRanks>, String> {
+    Ok(rendezvous::join(is_requested, on_job_end)?.map(erase))
+}
+
+/// Joins a job as a caller that knows its rank requests it.
+///
+/// # Errors
+/// An argument is invalid, the ranks do not meet within the time limit, or they do not form a job.
+pub(crate) fn connect(rank: u32, size: u32, address: &str, secret: &[u8]) -> Result<Arc<dyn Boot>, String> {
+    match rendezvous::connect(rank, size, address, secret)? {
+        None => Ok(Arc::new(ThreadBoot::singleton())),
+        Some(boot) => Ok(Arc::new(boot)),
+    }
 }
 
 fn mpjrun() -> Result<Option<LocalRanks>, String> {
-    Ok(LaunchedBoot::join(on_launcher_exit)?.map(erase))
+    Ok(LaunchedBoot::join(on_job_end)?.map(erase))
 }
 
 /// The time that a process has to report its errors after it has lost its launcher.
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 
-/// Kills this process after it has lost its launcher. If the launcher dies, the kernel kills the processes that it
-/// started directly, but not those that were started through a shell or another wrapper.
-fn on_launcher_exit() {
+/// Ends this process in a failed job, or kills it after it has lost its launcher. If the launcher dies, the kernel kills
+/// the processes that it started directly, but not those that were started through a shell or another wrapper.
+fn on_job_end(code: Option<u8>) {
+    if let Some(code) = code {
+        rendezvous::exit_process(code);
+    }
     std::thread::sleep(ORPHAN_GRACE);
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }

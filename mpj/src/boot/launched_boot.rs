@@ -2,6 +2,7 @@
 //! the agent of this host, and one thread that reads it.
 
 mod broadcaster;
+mod devices;
 mod requests;
 
 use std::collections::HashMap;
@@ -10,11 +11,11 @@ use std::net::Shutdown;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Callback, Doorbell, Engine, Exit, ExitEvent, HostId, HostRanks, Hosts, Hub, IbvDriver, JobKey, NioDriver,
-    Registry, Roster, Segment, ShmDriver, Site, SmDriver,
+    Callback, Doorbell, Engine, Exit, ExitEvent, HostId, HostRanks, Hosts, Hub, Registry, Roster, Segment,
+    Site,
 };
 
 use broadcaster::ExitBroadcaster;
@@ -51,7 +52,14 @@ struct ProcessState {
     session: Option<Arc<ManagedSession>>,
     /// Whether the process has left the job of its process manager, so that it needs the agent no more.
     has_left: AtomicBool,
+    /// The code with which a rank of this process has aborted the job.
+    abort_code: OnceLock<i32>,
+    /// The exit code of a failed job, once its agent has sent it.
+    job_code: OnceLock<u8>,
 }
+
+/// Called on the control thread when the job has failed, with its exit code, or when the launcher has exited (`None`).
+pub(super) type JobEndFn = fn(Option<u8>);
 
 fn request_and_wait<T: Send + 'static>(send: impl FnOnce(Callback<T>)) -> Result<T, String> {
     let (sender, reply) = mpsc::channel();
@@ -79,13 +87,13 @@ impl LaunchedBoot {
     /// `mpjrun` did not start the process.
     ///
     /// After the connection to `mpjrun` breaks, or an invalid message arrives, the control thread reports the remaining
-    /// ranks elsewhere dead and calls `on_launcher_exit`.
+    /// ranks elsewhere dead and calls `on_job_end`.
     ///
     /// # Errors
     /// The process has joined before, the variable that names the socket is invalid, `mpjrun` cannot be reached or sent
     /// an invalid message, the segment cannot be attached, or the control thread cannot be started.
-    pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<LaunchedBoot>>, String> {
-        control_fd::socket()?.map(|socket| Self::connect(socket, None, on_launcher_exit)).transpose()
+    pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
+        control_fd::socket()?.map(|socket| Self::connect(socket, None, on_job_end)).transpose()
     }
 
     /// Joins the job over a socket to `mpjrun`, or to the agent of this host. Under a process manager, `session` is the
@@ -96,7 +104,7 @@ impl LaunchedBoot {
     pub(super) fn connect(
         socket: UnixStream,
         session: Option<Arc<ManagedSession>>,
-        on_launcher_exit: fn(),
+        on_job_end: JobEndFn,
     ) -> Result<Vec<LaunchedBoot>, String> {
         let hello = encode_frame(&ToLauncher::Hello(ProtocolVersion::own())).map_err(|e| e.to_string())?;
         (&socket).write_all(&hello).map_err(|e| format!("cannot write to the launcher: {e}"))?;
@@ -142,12 +150,14 @@ impl LaunchedBoot {
             segment,
             session,
             has_left: AtomicBool::new(false),
+            abort_code: OnceLock::new(),
+            job_code: OnceLock::new(),
         });
         let control = Arc::clone(&process);
         let read = move || {
             control.read_loop(reader);
             if !control.has_left.load(Ordering::Relaxed) {
-                on_launcher_exit();
+                on_job_end(control.job_code.get().copied());
             }
         };
         std::thread::Builder::new()
@@ -250,6 +260,10 @@ impl ProcessState {
                     self.broadcaster.exit_query_pending.store(false, Ordering::Relaxed);
                 }
                 ToProcess::QueryBlocked { job_ends } => self.report_blocked(job_ends)?,
+                ToProcess::JobEnds { code } => {
+                    let _ = self.job_code.set(code);
+                    return Err(format!("the job has failed and ends with code {code}"));
+                }
                 _ => {}
             }
             return Ok(());
@@ -304,27 +318,7 @@ impl Boot for LaunchedBoot {
     }
 
     fn registry(&self) -> Registry {
-        let ProcessState { welcome, host_ranks, hub, segment, .. } = &*self.process;
-        let key = Arc::new(JobKey { job: welcome.job, secret: welcome.secret });
-        let mut registry = Registry::empty();
-        registry = match hub {
-            Some(hub) => registry.with(SmDriver::new(Arc::clone(hub))),
-            None => registry.without(SmDriver::NAME, "this process has no other thread ranks"),
-        };
-        registry = match segment {
-            Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), host_ranks.clone())),
-            None => {
-                registry.without(ShmDriver::NAME, "the launcher has created no shared memory for this job")
-            }
-        };
-        // Opening `ibvdev` locks memory, and ranks on one host do not need the device.
-        let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
-        registry = match named || self.process.hosts.count() > 1 {
-            true => registry.with(IbvDriver::new(Arc::clone(&key))),
-            false => registry
-                .without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --devices)"),
-        };
-        registry.with(NioDriver::new(key))
+        self.process.registry()
     }
 
     fn devices(&self, _config: &Config) -> Option<Vec<String>> {
@@ -383,7 +377,13 @@ impl Boot for LaunchedBoot {
         Arc::clone(&self.process.roster)
     }
 
+    fn abort_code(&self) -> Option<i32> {
+        let has_own = self.process.session.as_ref().is_some_and(|session| session.has_own_exit_code());
+        self.process.abort_code.get().copied().filter(|_| has_own)
+    }
+
     fn abort(&self, code: i32, why: &str) {
+        let _ = self.process.abort_code.set(code);
         let reason = why[..why.floor_char_boundary(4096)].to_owned();
         // If the connection is broken, the job is ending already.
         let _ = self.process.broadcaster.writer.send_and_wait(&ToLauncher::Abort {

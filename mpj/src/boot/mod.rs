@@ -13,6 +13,9 @@ mod launched_boot;
 mod managed;
 #[doc(hidden)]
 pub mod pmi;
+mod proven;
+#[doc(hidden)]
+pub mod rendezvous;
 mod thread_boot;
 mod unsupported;
 #[doc(hidden)]
@@ -24,9 +27,10 @@ use std::sync::Arc;
 use mpj_devices::{Address, Callback, CardExchange, Engine, Hosts, Registry, Roster, Site};
 
 use crate::config::{self, Config, DEVICES};
-pub(crate) use detect::LAUNCHER;
+pub(crate) use detect::{LAUNCHER, connect};
 pub use detect::{LocalRanks, detect};
 use launched_boot::LaunchedBoot;
+pub(crate) use rendezvous::RENDEZVOUS_TIMEOUT;
 pub use thread_boot::ThreadBoot;
 
 /// The start-up service of a rank (a thread, or a process with or without a launcher), like PMI for an MPI process.

@@ -13,6 +13,7 @@
 //!   QueryExits                 ─►
 //!                              ◄─   OrderlyExits      the exits since the previous reply
 //!                              ◄─   QueryBlocked
+//!                              ◄─   JobEnds           from an agent without a process manager
 //!   BlockedReport              ─►                     for each rank of this process
 //! ```
 //! A descriptor is sent with the first byte of its frame.
@@ -42,7 +43,7 @@ const MAX_CAUSE: usize = 4096;
 const MAX_CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages. Increment it whenever a message changes.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The content of [`ToLauncher::Hello`]. Its encoding is the same in all versions, so every `mpjrun` can read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -81,6 +82,8 @@ pub enum ToProcess {
     /// Requests the current waits of the process's ranks. The reply is one [`ToLauncher::BlockedReport`] for each rank.
     /// If `job_ends`, the ranks first write these waits to their traces.
     QueryBlocked { job_ends: bool },
+    /// The job has failed, and its time to end in order is over. The process exits with this code.
+    JobEnds { code: u8 },
 }
 
 /// The parameters of the job, sent to a process that joins. Only `hosts` grows with the number of ranks, and it has few

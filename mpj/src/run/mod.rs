@@ -14,7 +14,7 @@ use std::sync::{Arc, Once};
 
 use mpj_devices::{Registry, Roster};
 
-pub use processes::init;
+pub use processes::{connect, init};
 pub use threads::{JobError, threads};
 pub use timeout::{TIMEOUT, timeout};
 pub(crate) use trace_guard::{TraceGuard, TraceHandle};

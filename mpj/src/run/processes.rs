@@ -7,7 +7,7 @@ use mpj_devices::{Exit, ExitEvent, Registry};
 
 use super::threads::{self, JobError, prepare};
 use super::{Caller, TraceGuard};
-use crate::boot::{Boot, LocalRanks, ThreadBoot, detect};
+use crate::boot::{self, Boot, LocalRanks, ThreadBoot, detect};
 use crate::error::{Error, ErrorClass};
 use crate::world::World;
 
@@ -93,6 +93,47 @@ pub fn init() -> Result<World, Error> {
             Err(error(why))
         }
     }
+}
+
+/// Joins a job that a start-up of the caller's own begins, such as a cluster of Ray or Dask, or a test. This process is
+/// rank `rank` of `size` ranks. Rank 0 listens at `rendezvous`, a text such as `node1:7000` or `[fd00::1]:7000`, and the
+/// other ranks connect to it. They may come earlier than rank 0 and before the name of its host is known; the limit is
+/// `MPJ_RENDEZVOUS_TIMEOUT`. All ranks prove to each other that they have `secret`, 16 to 4096 bytes that no other job
+/// has. Several threads of one process can join as ranks.
+///
+/// The rank leaves the job when the last clone of the [`World`] is dropped; the first rank of each host then waits until
+/// the others there have left, and rank 0 until all have left. If a process exits earlier, calls of the other ranks that
+/// need it fail. The library prints nothing about that, and ends no process.
+///
+/// # Errors
+/// An argument is invalid, a rank has not come within the time limit, or the ranks have different secrets or sizes, or
+/// one rank twice. The text names the ranks.
+/// ```
+/// let secret = b"read from a file, or sent by a scheduler";
+/// let world = mpj::connect(0, 1, "localhost:7000", secret)?;
+/// assert_eq!((world.rank(), world.size()), (0, 1));
+/// # Ok::<(), mpj::Error>(())
+/// ```
+/// Two ranks, here as threads:
+/// ```
+/// # let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+/// let join = move |rank| {
+///     let world = mpj::connect(rank, 2, &format!("localhost:{port}"), b"a secret of this job")?;
+///     let mut sum = [0];
+///     world.allreduce(&[rank + 1], &mut sum, mpj::Op::Sum)?;
+///     Ok::<usize, mpj::Error>(sum[0])
+/// };
+/// let other = std::thread::spawn(move || join(1));
+/// assert_eq!(join(0)?, 3);
+/// assert_eq!(other.join().unwrap()?, 3);
+/// # Ok::<(), mpj::BoxError>(())
+/// ```
+pub fn connect(rank: usize, size: usize, rendezvous: &str, secret: &[u8]) -> Result<World, Error> {
+    // Larger numbers are errors as well.
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let boot = boot::connect(number(rank), number(size), rendezvous, secret);
+    let boot = boot.map_err(|why| Error::new(ErrorClass::Other, "connect", why))?;
+    join(boot)
 }
 
 fn join(boot: Arc<dyn Boot>) -> Result<World, Error> {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
-use super::super::address::{NioCard, listen};
+use super::super::address::{NioCard, listen, listen_at_addresses};
 use super::super::connector::{ConnectFailure, Connector};
 use super::super::frame::BODY_MAX;
 use super::super::{NIO_INTERFACES, NIO_LISTEN_ADDRESS, NIO_PORTS};
@@ -153,4 +153,21 @@ fn named_address_is_used_on_several_machines() {
     let mut config = Config::default();
     config.set_text(&NIO_LISTEN_ADDRESS, "127.0.0.1").unwrap();
     assert!(listen(&config, true).is_ok());
+}
+
+#[test]
+fn addresses_of_this_host_are_listened_at() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let addresses = ["203.0.113.1", "127.0.0.1", "127.0.0.1"].map(|ip| ip.parse().unwrap());
+    let config = Config::default();
+    let listeners = listen_at_addresses(&config, &addresses, port).unwrap();
+    let at: Vec<SocketAddr> = listeners.iter().map(|(_, at)| *at).collect();
+    assert_eq!(at, [SocketAddr::new(addresses[1], port)]);
+    let why = listen_at_addresses(&config, &addresses, port).unwrap_err();
+    assert_eq!(why, format!("port {port} of 127.0.0.1 is in use"));
+    // A connection that has not quite ended does not keep the port.
+    let connected = std::net::TcpStream::connect(at[0]).unwrap();
+    drop((listeners, connected));
+    assert_eq!(listen_at_addresses(&config, &addresses, port).map(|listeners| listeners.len()), Ok(1));
+    assert_eq!(listen_at_addresses(&config, &addresses[..1], port).map(|listeners| listeners.len()), Ok(0));
 }

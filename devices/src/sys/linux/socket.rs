@@ -28,6 +28,15 @@ pub(crate) fn listen(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAdd
     Ok((socket, at))
 }
 
+/// Listens as [`listen`] does, also at a port with connections of an earlier process that have not quite ended.
+pub(crate) fn listen_again(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let socket = stream(&at)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok((socket, at))
+}
+
 /// Checks that this host can send packets to itself at `ip`, by sending a datagram that nothing reads.
 pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     let at = SocketAddr::new(ip, 0);

@@ -12,6 +12,7 @@ mod block_programs;
 mod boot_cases;
 mod collectives;
 mod devices;
+mod env;
 mod exits;
 mod failures;
 mod hosts;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         failures::TESTS,
         collectives::TESTS,
         devices::TESTS,
+        env::TESTS,
         exits::TESTS,
         hosts::TESTS,
         hydra::TESTS,

@@ -10,7 +10,7 @@ use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, devices, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
+    boot, collectives, devices, env, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
     trace,
 };
 
@@ -51,6 +51,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     }
     if let Some(name) = role.strip_prefix("boot:") {
         return boot::run_named(name);
+    }
+    if let Some(arguments) = role.strip_prefix("connect:") {
+        return env::run_connected(arguments);
     }
     if role == "own-device" {
         return devices::run_with_own_device();
@@ -162,6 +165,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "endless" => loop {
             say("a line");
         },
+        "start-another" if me == 0 => env::start_another(),
         "wait-for-file" => wait_for_file(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj_devices::{HostId, HostRanks, Hosts, JobKey};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,11 +15,17 @@ use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
 use crate::boot::wire::ToLauncher;
-use crate::run::print_error;
+use crate::run::{Caller, print_error};
+
+/// Without a process manager, the time that an agent gives the processes of its host to exit in a failed job, and the
+/// longer time that the root gives the other hosts.
+const END_TIME: Duration = Duration::from_secs(1);
+const ROOT_END_TIME: Duration = Duration::from_secs(2);
 
 /// Runs an agent until its processes have left; the root runs until all processes of the job have left.
 pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
     let mut agent = Agent::new(setup, manager);
+    agent.manager.joined();
     agent.announce_watch_port();
     agent.flush();
     while agent.stage != Stage::Over {
@@ -46,8 +52,10 @@ pub(super) enum Stage {
     Leaving,
     /// The job ends with this code, and the process manager gets the request at this time.
     Failed(u8, Instant),
-    /// The process manager is killing the job, and should have killed this process at this time.
-    Killing(Instant),
+    /// The job ends with this code: the process manager is killing it, and should have killed this process at this
+    /// time. Without a process manager, the processes of this host and, at the root, the other agents have got the
+    /// code, and have until this time to exit.
+    Ending(u8, Instant),
     Over,
 }
 
@@ -128,7 +136,7 @@ impl Agent {
     /// Returns the time until which the agent may wait for input.
     fn due(&self, now: Instant) -> Option<Instant> {
         let of_stage = match (&self.role, self.stage) {
-            (_, Stage::Failed(_, until) | Stage::Killing(until)) => Some(until),
+            (_, Stage::Failed(_, until) | Stage::Ending(_, until)) => Some(until),
             (Role::Root { monitor, listener, .. }, _) => {
                 let strangers = listener.as_ref().and_then(RootListener::due);
                 [monitor.due(), strangers].into_iter().flatten().min()
@@ -159,7 +167,7 @@ impl Agent {
                 fds.extend(
                     relays.iter().filter(|relay| !relay.ended).map(|relay| interest(&relay.connection)),
                 );
-                let sockets = listener.iter().flat_map(|listener| listener.to_poll(accepts));
+                let sockets = listener.iter().flat_map(RootListener::to_poll);
                 fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
             }
             Role::Relay(upstream) => fds.extend((!upstream.is_closed()).then(|| interest(upstream))),
@@ -182,17 +190,16 @@ impl Agent {
     fn tick(&mut self, now: Instant) {
         match self.stage {
             Stage::Running => {}
-            Stage::Failed(code, until) if until <= now => {
-                // If the process manager has exited, its other processes kill the job.
-                let _ = self.manager.abort(code);
-                self.stage = Stage::Killing(now + KILL_WAIT);
-                return;
-            }
-            Stage::Killing(until) if until <= now => {
+            Stage::Failed(code, until) if until <= now => return self.begin_end(code, now),
+            Stage::Ending(code, until) if until <= now || self.have_others_ended() => {
+                if !self.manager.kills_processes() {
+                    // This exits, unless the caller is a library.
+                    let _ = self.manager.abort(code);
+                }
                 self.stage = Stage::Over;
                 return;
             }
-            Stage::Leaving | Stage::Failed(..) | Stage::Killing(_) | Stage::Over => return,
+            Stage::Leaving | Stage::Failed(..) | Stage::Ending(..) | Stage::Over => return,
         }
         let all_ended = self.processes.iter().all(|process| process.ended);
         let (monitor, relays) = match &mut self.role {
@@ -216,13 +223,39 @@ impl Agent {
         }
     }
 
+    /// Ends the processes of the job, or requests that the process manager kills them.
+    pub(super) fn begin_end(&mut self, code: u8, now: Instant) {
+        if self.manager.kills_processes() {
+            // If the process manager has exited, its other processes kill the job.
+            let _ = self.manager.abort(code);
+            self.stage = Stage::Ending(code, now + KILL_WAIT);
+            return;
+        }
+        let end_time = if matches!(self.role, Role::Root { .. }) { ROOT_END_TIME } else { END_TIME };
+        self.stage = Stage::Ending(code, now + end_time);
+        self.send_end(code);
+    }
+
+    /// Returns whether, without a process manager, the other processes of this host and the other hosts have ended.
+    fn have_others_ended(&self) -> bool {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let is_over = |process: &LocalProcess| process.ended || !process.joined || process.pid == own;
+        let have_relays_ended = match &self.role {
+            Role::Root { relays, .. } => relays.iter().all(|relay| relay.ended),
+            Role::Relay(_) => true,
+        };
+        !self.manager.kills_processes() && have_relays_ended && self.processes.iter().all(is_over)
+    }
+
     pub(super) fn finish(&mut self) {
         (self.stage, self.is_orderly) = (Stage::Over, true);
     }
 
     /// Prints why the job fails, and ends it with an exit code.
     pub(super) fn fail(&mut self, code: u8, line: &str) {
-        print_error(&line);
+        if self.manager.caller() == Caller::Program {
+            print_error(&line);
+        }
         self.stage = Stage::Failed(code, Instant::now() + OUTPUT_TIME);
     }
 

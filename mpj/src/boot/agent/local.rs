@@ -13,6 +13,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use mpj_devices::HostId;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
+use crate::boot::rendezvous::fnv1a;
+
 /// The names of one host's sockets.
 #[derive(Clone, Debug)]
 pub(in crate::boot) struct LocalNames {
@@ -22,6 +24,7 @@ pub(in crate::boot) struct LocalNames {
 impl LocalNames {
     /// Creates the names for a host of the job with this key-value store.
     pub(in crate::boot) fn new(store: &str, host: HostId) -> LocalNames {
+        // A socket name has at most 107 bytes, and the name of a key-value store up to 256.
         let user = rustix::process::getuid().as_raw();
         LocalNames { base: format!("mpj-{user}-{:016x}-{}", fnv1a(store.as_bytes()), host.0) }
     }
@@ -33,14 +36,6 @@ impl LocalNames {
     fn rank_of(&self, name: &[u8]) -> Option<u32> {
         str::from_utf8(name).ok()?.strip_prefix(&self.base)?.strip_prefix('-')?.parse().ok()
     }
-}
-
-/// The hash of FNV-1a: the same in every build, because the programs of a job can differ. A socket name has at most 107
-/// bytes, and the name of a key-value store up to 256.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// The socket at which an agent listens.

@@ -5,20 +5,24 @@ use std::net::SocketAddr;
 
 use mpj_devices::JobKey;
 
-/// The key of a job, and the addresses of its root. The root puts this card into the store of the process manager.
+/// The addresses of a job's root and, unless all processes have it already, the key of the job. The root puts this card
+/// into the store of the process manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::boot) struct RootCard {
-    pub(in crate::boot) key: JobKey,
+    pub(in crate::boot) key: Option<JobKey>,
     pub(in crate::boot) addresses: Vec<SocketAddr>,
 }
 
 impl RootCard {
     /// Returns the card as a word of ASCII characters.
     pub(in crate::boot) fn to_text(&self) -> String {
-        let mut text = format!("2/{:016x}/", self.key.job);
-        for byte in self.key.secret {
+        let mut text = String::from("2/");
+        if let Some(key) = &self.key {
             // Writing to a string does not fail.
-            let _ = write!(text, "{byte:02x}");
+            let _ = write!(text, "{:016x}-", key.job);
+            for byte in key.secret {
+                let _ = write!(text, "{byte:02x}");
+            }
         }
         for (at, address) in self.addresses.iter().enumerate() {
             let _ = write!(text, "{}{address}", if at == 0 { '/' } else { ',' });
@@ -32,19 +36,22 @@ impl RootCard {
     /// The text is not a card of this version.
     pub(in crate::boot) fn parse(text: &str) -> Result<RootCard, String> {
         let parse = || {
-            let mut fields = text.strip_prefix("2/")?.split('/');
-            let (job, hex) = (fields.next()?, fields.next()?);
-            let addresses =
-                fields.next()?.split(',').map(|at| at.parse().ok()).collect::<Option<Vec<_>>>()?;
+            let (key, addresses) = text.strip_prefix("2/")?.split_once('/')?;
+            let addresses = addresses.split(',').map(|at| at.parse().ok()).collect::<Option<Vec<_>>>()?;
+            if key.is_empty() {
+                return Some(RootCard { key: None, addresses });
+            }
+            let (job, hex) = key.split_once('-')?;
             let mut secret = [0; 32];
             let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-            if pairs.len() != secret.len() || !rest.is_empty() || fields.next().is_some() {
+            if pairs.len() != secret.len() || !rest.is_empty() {
                 return None;
             }
             for (byte, pair) in secret.iter_mut().zip(pairs) {
                 *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
             }
-            Some(RootCard { key: JobKey { job: u64::from_str_radix(job, 16).ok()?, secret }, addresses })
+            let key = JobKey { job: u64::from_str_radix(job, 16).ok()?, secret };
+            Some(RootCard { key: Some(key), addresses })
         };
         parse().ok_or_else(|| {
             "the first rank has put an invalid card: use one version of mpj on all hosts".into()

@@ -2,31 +2,25 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpj_devices::HostId;
 
 use super::event_loop::{Agent, Relay, Role, Stage};
 use super::peers::{FromRoot, ToRoot};
 use crate::boot::control_plane::{ControlConnection, Outgoing, To};
+use crate::boot::proven::ACCEPT_RETRY;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
 
-/// The time after which an agent that lacked a descriptor tries to accept connections again.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-
 impl Agent {
-    /// Accepts the processes of this host and, at the root, the agents of the others, as many as wait.
+    /// Accepts the processes of this host that wait.
     pub(super) fn accept(&mut self) {
         let now = Instant::now();
         if self.accepts_at.is_some_and(|at| now < at) {
             return;
         }
-        let mut outcome = self.accept_processes();
-        if let Role::Root { listener: Some(listener), .. } = &mut self.role {
-            outcome = outcome.and(listener.accept().map_err(Into::into));
-        }
-        // The connections that wait would end each wait at once.
-        self.accepts_at = outcome.is_err().then(|| now + ACCEPT_RETRY);
+        // After an error, the connections that wait would end each poll at once.
+        self.accepts_at = self.accept_processes().is_err().then(|| now + ACCEPT_RETRY);
     }
 
     fn accept_processes(&mut self) -> io::Result<()> {
@@ -111,6 +105,7 @@ impl Agent {
         }
     }
 
+    /// Handles the end of the process of a rank, or of its connection.
     pub(super) fn on_closed(&mut self, rank: u32, cause: String) {
         match &mut self.role {
             Role::Root { monitor, .. } => {
@@ -139,6 +134,9 @@ impl Agent {
             match message {
                 FromRoot::ToProcess { rank, message } => {
                     self.send_local(To::Process(rank as usize), &message)
+                }
+                FromRoot::ToOthers { message: ToProcess::JobEnds { code }, .. } => {
+                    self.begin_end(code, Instant::now());
                 }
                 FromRoot::ToOthers { except, message } => {
                     self.send_local(To::JoinedExcept(except as usize), &message);
@@ -224,6 +222,19 @@ impl Agent {
                     relays.iter_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
                 }
             }
+        }
+    }
+
+    /// Sends the end of a failed job to the other processes of this host and, from the root, to the other agents.
+    pub(super) fn send_end(&mut self, code: u8) {
+        let message = ToProcess::JobEnds { code };
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        for process in self.processes.iter_mut().filter(|process| process.joined && process.pid != own) {
+            process.connection.iter_mut().for_each(|connection| connection.send(&message, None));
+        }
+        if let Role::Root { relays, .. } = &mut self.role {
+            let message = FromRoot::ToOthers { except: u32::MAX, message };
+            relays.iter_mut().for_each(|relay| relay.connection.send(&message, None));
         }
     }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 use mpj_devices::PeerId;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use mpj_devices::{IbvDriver, ShmDriver};
+
 use super::*;
 use crate::boot::wire::{ExitRun, FrameDecoder, WireExit};
 use crate::config::Config;
@@ -59,7 +61,7 @@ fn join() -> (Launcher, Vec<LaunchedBoot>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     launcher.send(&ToProcess::Welcome(welcome()), None);
-    let boots = LaunchedBoot::connect(theirs, None, || ()).unwrap();
+    let boots = LaunchedBoot::connect(theirs, None, |_| ()).unwrap();
     assert_eq!(launcher.recv(), ToLauncher::Hello(ProtocolVersion::own()));
     (launcher, boots)
 }
@@ -105,7 +107,7 @@ fn invalid_placements_are_rejected() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
         launcher.send(&ToProcess::Welcome(wrong.clone()), None);
-        LaunchedBoot::connect(theirs, None, || ()).map(|boots| panic!("{wrong:?}: {boots:?}")).unwrap_err();
+        LaunchedBoot::connect(theirs, None, |_| ()).map(|boots| panic!("{wrong:?}: {boots:?}")).unwrap_err();
     }
 }
 
@@ -125,7 +127,7 @@ fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<LaunchedBoot>,
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.send(&ToProcess::Welcome(Welcome { has_segment: true, ..welcome() }), Some(&memory));
-    (launcher, memory, LaunchedBoot::connect(theirs, None, || ()))
+    (launcher, memory, LaunchedBoot::connect(theirs, None, |_| ()))
 }
 
 #[test]

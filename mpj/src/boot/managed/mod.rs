@@ -13,16 +13,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use mpj_devices::{HostId, Hosts, JobKey, ShmDriver};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent::{self, AgentSetup, LocalListener, LocalNames, Peers, RootCard, RootListener, WatchPort};
 use super::control_plane::host_segment;
-use super::launched_boot::LaunchedBoot;
+use super::launched_boot::{JobEndFn, LaunchedBoot};
+use super::proven::random_bytes;
 use crate::config::{self, DEVICES};
+use crate::run::Caller;
 pub(super) use session::{KILL_WAIT, ManagedSession, OUTPUT_TIME};
 
 /// The largest number of ranks, as for `mpjrun`.
-const MAX_RANKS: u32 = 1 << 16;
+pub(super) const MAX_RANKS: u32 = 1 << 16;
 
 /// The host of rank 0, whose agent is the root.
 const FIRST_HOST: HostId = HostId(0);
@@ -90,15 +91,42 @@ pub(super) trait ProcessManager: Send + fmt::Debug {
     /// # Errors
     /// The process manager has exited, or has ended its connection.
     fn poll(&mut self) -> Result<Vec<(u32, String)>, String>;
+
+    /// Returns the key of the job, if all processes have it without an exchange; after [`hosts`](Self::hosts).
+    /// Otherwise, rank 0 chooses a key and puts it.
+    fn shared_key(&self) -> Option<JobKey> {
+        None
+    }
+
+    /// Called when this process has connected to the agent of its host, or runs it: the agents notice its end from now
+    /// on.
+    fn joined(&mut self) {}
+
+    /// Called when this process cannot join the job, unless the process manager [kills](Self::kills_processes) it.
+    fn failed(&mut self, why: &str) {
+        let _ = why;
+    }
+
+    /// Returns whether [`abort`](Self::abort) kills the processes of all hosts. If not, the agents end the processes of
+    /// their hosts, and `abort` ends this one.
+    fn kills_processes(&self) -> bool {
+        true
+    }
+
+    /// Returns the kind of call that has joined. For a library, nothing is printed, and no process is ended.
+    fn caller(&self) -> Caller {
+        Caller::Program
+    }
 }
 
-/// Joins the job of a process manager. `on_launcher_exit` is called when the agent of this host has ended too early.
+/// Joins the job of a process manager. `on_job_end` is called when the job has failed, or the agent of this host has
+/// ended too early.
 ///
 /// # Errors
 /// The process manager or the agent of this host cannot be reached, or a reply is invalid.
 pub(super) fn join(
     mut manager: Box<dyn ProcessManager>,
-    on_launcher_exit: fn(),
+    on_job_end: JobEndFn,
 ) -> Result<Vec<LaunchedBoot>, String> {
     let rank = manager.rank();
     let (names, setup) = match prepare(&mut *manager) {
@@ -106,11 +134,16 @@ pub(super) fn join(
         Err(why) => return Err(session::end_job(manager, why)),
     };
     let session = Arc::new(match setup {
-        Some(setup) => ManagedSession::agent(agent::start(setup, manager)?),
+        Some(setup) => {
+            let has_own_exit_code = !manager.kills_processes();
+            ManagedSession::agent(agent::start(setup, manager)?, has_own_exit_code)
+        }
         None => ManagedSession::member(manager),
     });
-    let connect = |socket| LaunchedBoot::connect(socket, Some(Arc::clone(&session)), on_launcher_exit);
-    agent::connect(&names, rank).and_then(connect).map_err(|why| session.fail(why))
+    let connect = |socket| LaunchedBoot::connect(socket, Some(Arc::clone(&session)), on_job_end);
+    let boots = agent::connect(&names, rank).and_then(connect).map_err(|why| session.fail(why))?;
+    session.joined();
+    Ok(boots)
 }
 
 /// Passes the fence with all ranks, after which the agents have their addresses. Returns the names of the sockets of
@@ -144,27 +177,27 @@ fn prepare_agent(
     let segment = shares.then(|| host_segment(ranks, &config, "", &mut 0)).transpose()?;
     let listener = LocalListener::bind(names)?;
     let (key, peers) = if host == FIRST_HOST {
-        let key = random_key()?;
+        let shared = manager.shared_key();
+        let key = shared.clone().map_or_else(random_key, Ok)?;
         let root =
             (hosts.count() > 1).then(|| RootListener::open(&key, hosts.count(), &config)).transpose()?;
         if let Some(root) = &root {
-            manager.put(ROOT_KEY, &root.card().to_text())?;
+            let key = shared.is_none().then(|| key.clone());
+            manager.put(ROOT_KEY, &RootCard { key, addresses: root.addresses().to_vec() }.to_text())?;
         }
         manager.fence()?;
         (key, Peers::Root(root))
     } else {
         manager.fence()?;
         let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
-        (card.key.clone(), Peers::Relay(agent::connect_to_root(card, host, hosts.count())?))
+        let key = manager.shared_key().or(card.key).ok_or("the first rank has put no key of the job")?;
+        let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count())?;
+        (key, Peers::Relay(upstream))
     };
     let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), &config)).flatten();
     Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port })
 }
 
 fn random_key() -> Result<JobKey, String> {
-    let (mut job, mut secret) = ([0; 8], [0; 32]);
-    for bytes in [&mut job[..], &mut secret[..]] {
-        getrandom(bytes, GetRandomFlags::empty()).map_err(|e| format!("no random numbers: {e}"))?;
-    }
-    Ok(JobKey { job: u64::from_le_bytes(job), secret })
+    Ok(JobKey { job: u64::from_le_bytes(random_bytes()?), secret: random_bytes()? })
 }

@@ -23,6 +23,7 @@ const KILL_LIMIT: Duration = GRACE.saturating_add(KILL_WAIT);
 #[derive(Debug)]
 pub(in crate::boot) struct ManagedSession {
     part: Mutex<Option<Part>>,
+    has_own_exit_code: bool,
 }
 
 #[derive(Debug)]
@@ -34,6 +35,10 @@ enum Part {
 /// Prints why this process cannot join the job, and requests that the process manager kills the other ranks, which would
 /// wait for it. If this process is still alive after a while, returns the reason.
 pub(super) fn end_job(mut manager: Box<dyn ProcessManager>, why: String) -> String {
+    if !manager.kills_processes() {
+        manager.failed(&why);
+        return why;
+    }
     print_error(&format_args!("rank {} could not join the job: {why}", manager.rank()));
     std::thread::sleep(OUTPUT_TIME);
     if manager.abort(1).is_ok() {
@@ -44,11 +49,12 @@ pub(super) fn end_job(mut manager: Box<dyn ProcessManager>, why: String) -> Stri
 
 impl ManagedSession {
     pub(super) fn member(manager: Box<dyn ProcessManager>) -> ManagedSession {
-        ManagedSession { part: Mutex::new(Some(Part::Member(manager))) }
+        let has_own_exit_code = !manager.kills_processes();
+        ManagedSession { part: Mutex::new(Some(Part::Member(manager))), has_own_exit_code }
     }
 
-    pub(super) fn agent(agent: AgentHandle) -> ManagedSession {
-        ManagedSession { part: Mutex::new(Some(Part::Agent(agent))) }
+    pub(super) fn agent(agent: AgentHandle, has_own_exit_code: bool) -> ManagedSession {
+        ManagedSession { part: Mutex::new(Some(Part::Agent(agent))), has_own_exit_code }
     }
 
     /// Leaves the job in order, after the rank has left and the connection to the agent was ended. The process of an
@@ -66,10 +72,22 @@ impl ManagedSession {
     /// manager would kill the other processes before they have reported what failed.
     pub(in crate::boot) fn wait_for_kill(&self) {
         match self.take() {
-            Some(Part::Member(_manager)) => std::thread::sleep(KILL_LIMIT),
+            Some(Part::Member(manager)) if manager.kills_processes() => std::thread::sleep(KILL_LIMIT),
             Some(Part::Agent(agent)) => agent.wait(),
-            None => {}
+            Some(Part::Member(_)) | None => {}
         }
+    }
+
+    /// Reports that this process has connected to the agent of its host.
+    pub(super) fn joined(&self) {
+        if let Some(Part::Member(manager)) = &mut *self.part.lock().unwrap_or_else(PoisonError::into_inner) {
+            manager.joined();
+        }
+    }
+
+    /// Returns whether a failed job ends without the process manager, so that each process has an exit code of its own.
+    pub(in crate::boot) fn has_own_exit_code(&self) -> bool {
+        self.has_own_exit_code
     }
 
     /// Ends the job because this process could not join it, as [`end_job`] does. Returns the reason.

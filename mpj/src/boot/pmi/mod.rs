@@ -13,17 +13,17 @@ pub mod message;
 mod tests;
 
 use super::control_fd;
-use super::launched_boot::LaunchedBoot;
+use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed;
 use client::PmiClient;
 
 /// Joins the job for which a process manager has started this process. Returns `None` if no process manager has started
-/// it, or only this process. `on_launcher_exit` is called when the agent of this host has ended too early.
+/// it, or only this process. `on_job_end` is called when the agent of this host has ended too early.
 ///
 /// # Errors
 /// The process manager or the agent of this host cannot be reached, or a variable or a reply is invalid.
-pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<LaunchedBoot>>, String> {
-    from_env()?.map(|client| managed::join(Box::new(client), on_launcher_exit)).transpose()
+pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
+    from_env()?.map(|client| managed::join(Box::new(client), on_job_end)).transpose()
 }
 
 /// Connects to the process manager that the environment names.

@@ -252,7 +252,7 @@ fn requests_do_not_depend_on_the_number_of_ranks() {
             let served = std::thread::spawn(move || serve(ours, &store, &barrier));
             let run = move || {
                 let client = PmiClient::inherited(theirs, rank, size).unwrap();
-                let boot = managed::join(Box::new(client), || ()).unwrap().remove(0);
+                let boot = managed::join(Box::new(client), |_| ()).unwrap().remove(0);
                 assert_eq!((boot.rank(), boot.size(), boot.hosts().count()), (rank, size, 1));
                 boot.put("k", &rank.to_le_bytes()).unwrap();
                 boot.fence().unwrap();

@@ -1,0 +1,432 @@
+//! Jobs without a launcher: the variables of each process state its rank, and the ranks meet at rank 0.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Test;
+use super::boot_cases::CASES;
+use super::job::{Ended, Job, kill, pid, wait_for_exit, watch};
+use super::message_programs::PROGRAMS;
+use super::program::say;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("boot_suite_passes_under_the_environment", boot_suite_passes_under_the_environment),
+    ("message_programs_run_under_the_environment", message_programs_run_under_the_environment),
+    ("ranks_share_memory_with_those_of_their_host", ranks_share_memory_with_those_of_their_host),
+    ("variables_of_sites_state_the_rank", variables_of_sites_state_the_rank),
+    ("rank_0_may_come_last", rank_0_may_come_last),
+    ("environment_hosts_with_a_late_name", environment_hosts_with_a_late_name),
+    ("failure_ends_all_processes_with_its_code", failure_ends_all_processes_with_its_code),
+    ("killed_processes_end_the_environment_job", killed_processes_end_the_environment_job),
+    ("missing_ranks_are_listed_at_the_deadline", missing_ranks_are_listed_at_the_deadline),
+    ("ranks_that_do_not_match_are_rejected", ranks_that_do_not_match_are_rejected),
+    ("strangers_do_not_keep_ranks_out", strangers_do_not_keep_ranks_out),
+    ("incomplete_variables_are_errors", incomplete_variables_are_errors),
+    ("programs_of_ranks_are_not_ranks", programs_of_ranks_are_not_ranks),
+    ("processes_connect_as_ranks", processes_connect_as_ranks),
+];
+
+const SECRET: &str = "0123456789abcdef, only for tests";
+
+/// Returns a port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts one process.
+fn start(role: &str, variables: &[(&str, &str)]) -> Job {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["rank", role]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    command.envs(variables.iter().copied());
+    watch(&mut command).0
+}
+
+/// Starts rank `rank` of a job whose rank 0 listens at a port of this machine.
+fn start_rank(rank: usize, size: usize, port: u16, role: &str, variables: &[(&str, &str)]) -> Job {
+    let (rank, size) = (rank.to_string(), size.to_string());
+    let at = format!("localhost:{port}");
+    let own = [("MPJ_RANK", &*rank), ("MPJ_SIZE", &size), ("MPJ_RENDEZVOUS", &at), ("MPJ_SECRET", SECRET)];
+    start(role, &[&own[..], variables].concat())
+}
+
+/// Starts a job whose ranks are on the hosts that the letters of `hosts` name, all of which are this machine.
+fn start_job(hosts: &str, role: &str, variables: &[(&str, &str)]) -> Vec<Job> {
+    let port = free_port();
+    let own = |rank: usize| [("MPJ_HOST", &hosts[rank..=rank]), ("MPJ_NIO_INTERFACES", "lo")];
+    let rank = |rank| start_rank(rank, hosts.len(), port, role, &[&own(rank)[..], variables].concat());
+    (0..hosts.len()).map(rank).collect()
+}
+
+fn run_job(hosts: &str, role: &str, variables: &[(&str, &str)]) -> Vec<Ended> {
+    start_job(hosts, role, variables).into_iter().map(Job::end).collect()
+}
+
+fn codes(ended: &[Ended]) -> Vec<Option<i32>> {
+    ended.iter().map(|ended| ended.code).collect()
+}
+
+/// Returns whether a process has printed an error of `mpj` with this text.
+fn has_error(ended: &Ended, text: &str) -> bool {
+    ended.err.iter().any(|line| line.starts_with("mpj: ") && line.contains(text))
+}
+
+fn boot_suite_passes_under_the_environment() {
+    for hosts in ["aa", "aaaa", "abab", "abcc"] {
+        for case in CASES.iter().filter(|case| case.min_ranks as usize <= hosts.len()) {
+            let ended = run_job(hosts, &format!("boot:{}", case.name), &[]);
+            for (rank, ended) in ended.iter().enumerate() {
+                let is_done = ended.out.iter().any(|line| *line == format!("done {rank}"));
+                assert!(is_done, "{} on {hosts}, rank {rank}: {ended:#?}", case.name);
+            }
+            let codes = codes(&ended);
+            let is_expected = match case.name {
+                "abort_is_a_death_with_its_code_and_reason" => codes.contains(&Some(42)),
+                name => {
+                    codes.iter().all(|code| *code == Some(0))
+                        || name.contains("died")
+                        || name.contains("losses")
+                }
+            };
+            assert!(is_expected, "{} on {hosts}: {ended:#?}", case.name);
+        }
+    }
+}
+
+fn message_programs_run_under_the_environment() {
+    for (hosts, (name, _)) in
+        ["aaaaa", "abbca"].into_iter().flat_map(|hosts| PROGRAMS.iter().map(move |p| (hosts, p)))
+    {
+        let ended = run_job(hosts, &format!("messages:{name}"), &[]);
+        let done = ended.iter().flat_map(|ended| &ended.out).filter(|line| line.ends_with("is done")).count();
+        assert!(
+            done == 5 && ended.iter().all(|ended| ended.code == Some(0)),
+            "{name} on {hosts}: {ended:#?}"
+        );
+    }
+}
+
+/// Asserts that each pair of ranks on one host used `shmdev`, and the others TCP.
+fn assert_pairs(ended: &[Ended], hosts: &str) {
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:#?}");
+    let said: BTreeSet<String> = ended.iter().flat_map(|ended| ended.out.iter().cloned()).collect();
+    let (ranks, hosts) = (hosts.len(), hosts.as_bytes());
+    let pairs = (0..ranks * ranks).map(|at| (at / ranks, at % ranks)).filter(|(from, to)| from != to);
+    let used = |from: usize, to: usize| if hosts[from] == hosts[to] { "shmdev" } else { "niodev" };
+    assert_eq!(said, pairs.map(|(from, to)| format!("pair {from} {to} {}", used(from, to))).collect());
+}
+
+fn ranks_share_memory_with_those_of_their_host() {
+    for hosts in ["aaa", "aabb", "abba"] {
+        assert_pairs(&run_job(hosts, "pairs", &[]), hosts);
+    }
+    // Without `MPJ_HOST`, and with a secret in a file.
+    let (port, dir) = (free_port(), std::env::temp_dir());
+    let file = dir.join(format!("mpj-secret-{}", std::process::id()));
+    let with_file = |rank: usize| {
+        let (rank, at) = (rank.to_string(), format!("127.0.0.1:{port}"));
+        let file = file.to_str().unwrap();
+        let own =
+            [("MPJ_SIZE", "3"), ("MPJ_RENDEZVOUS", &at), ("MPJ_SECRET_FILE", file), ("MPJ_RANK", &rank)];
+        start("pairs", &own)
+    };
+    std::fs::write(&file, format!("{SECRET}\n")).unwrap();
+    assert!(Command::new("chmod").arg("644").arg(&file).status().unwrap().success());
+    assert!(has_error(&with_file(0).end(), "every user can access it (mode 644): chmod o= it"));
+    assert!(Command::new("chmod").arg("600").arg(&file).status().unwrap().success());
+    let ended: Vec<Ended> = [0, 1, 2].map(with_file).into_iter().map(Job::end).collect();
+    assert_pairs(&ended, "aaa");
+    std::fs::remove_file(file).unwrap();
+}
+
+fn variables_of_sites_state_the_rank() {
+    let port = free_port().to_string();
+    let at = format!("localhost:{port}");
+    let slurm = |rank| {
+        let step = [("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "3"), ("SLURM_STEP_NUM_TASKS", "3")];
+        let ports = [("SLURM_STEP_NODELIST", "localhost,other"), ("SLURM_STEP_RESV_PORTS", &port)];
+        [&step[..], &ports, &[("SLURM_PROCID", rank), ("MPJ_SECRET", SECRET)]].concat()
+    };
+    let kubernetes = |rank| {
+        let own = [("MPJ_SIZE", "3"), ("MPJ_RENDEZVOUS", &*at), ("MPJ_SECRET", SECRET)];
+        [&own[..], &[("JOB_COMPLETION_INDEX", rank)]].concat()
+    };
+    let torch = |rank| {
+        let own =
+            [("RANK", rank), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)];
+        [&own[..], &[("MPJ_LAUNCHER", "env"), ("MPJ_NIO_SECURITY", "none")]].concat()
+    };
+    type Variables<'a> = &'a dyn Fn(&'static str) -> Vec<(&'a str, &'a str)>;
+    for variables in [&slurm as Variables<'_>, &kubernetes, &torch] {
+        let jobs = ["0", "1", "2"].map(|rank| start("pairs", &variables(rank)));
+        assert_pairs(&jobs.map(Job::end), "aaa");
+    }
+    // Variables of `torchrun` alone start nothing, and a step of Slurm needs a secret.
+    let variables: Vec<_> = torch("1").into_iter().filter(|(name, _)| !name.starts_with("MPJ_")).collect();
+    assert_eq!(start("fine", &variables).end().code, Some(0));
+    let variables: Vec<_> = slurm("1").into_iter().filter(|(name, _)| !name.starts_with("MPJ_")).collect();
+    let ended = start("fine", &variables).end();
+    assert!(ended.code == Some(1) && has_error(&ended, "no secret protects the connections"), "{ended:#?}");
+}
+
+fn rank_0_may_come_last() {
+    let port = free_port();
+    let others = [1, 2].map(|rank| start_rank(rank, 3, port, "pairs", &[]));
+    std::thread::sleep(Duration::from_secs(3));
+    let first = start_rank(0, 3, port, "pairs", &[]);
+    let [one, two] = others;
+    assert_pairs(&[first, one, two].map(Job::end), "aaa");
+}
+
+/// Hosts in network namespaces, on each of which a bridge has the same address. The name of rank 0's host is known when
+/// the other ranks have waited for some time.
+fn environment_hosts_with_a_late_name() {
+    let netns = concat!(env!("CARGO_MANIFEST_DIR"), "/check/netns-hosts");
+    let on_hosts = |role: &str| {
+        let script = r#"
+            names=$(mktemp)
+            trap 'rm -f "$names"' EXIT
+            start() {
+              $NETNS_EXEC "h$(($1 / 2))" "exec unshare -m sh -c 'mount --bind $names /etc/hosts &&
+                export MPJ_RANK=$1 MPJ_SIZE=6 MPJ_RENDEZVOUS=first.test:7000 MPJ_SECRET=$SECRET &&
+                exec $RANKS rank $ROLE'" &
+            }
+            for rank in 1 2 3 4 5; do start $rank; done
+            sleep 2
+            echo "10.78.0.10 first.test" >"$names"
+            start 0
+            code=0
+            for job in $(jobs -p); do wait $job || { last=$?; [ $last -gt $code ] && code=$last; }; done
+            exit $code"#;
+        let mut command = Command::new(netns);
+        command.args(["3", "bash", "-c", script]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+        command.env("NETNS_PREFIX", "mpje").env("RANKS", std::env::current_exe().unwrap());
+        command.env("SECRET", "0123456789abcdef").env("ROLE", role);
+        watch(&mut command).0.end()
+    };
+    let ended = on_hosts("pairs");
+    if ended.code == Some(77) {
+        return ended.err.iter().for_each(|line| say(line));
+    }
+    assert_pairs(&[ended], "aabbcc");
+    let ended = on_hosts("abort");
+    assert_eq!(ended.code, Some(42), "{ended:#?}");
+    let ended = on_hosts("kill");
+    assert_eq!(ended.code, Some(137), "{ended:#?}");
+}
+
+fn failure_ends_all_processes_with_its_code() {
+    for hosts in ["aaa", "abb"] {
+        for (role, code, line) in [
+            ("abort", 42, "mpj: rank 1 aborted the job with code 42: enough"),
+            ("error", 1, "mpj: rank 1 returned an error: recv: rank 8 is out of range"),
+            ("panic", 101, "mpj: rank 1 panicked: an odd number"),
+        ] {
+            let begun = Instant::now();
+            let ended = run_job(hosts, role, &[]);
+            let codes = codes(&ended);
+            assert!(
+                codes.contains(&Some(code)) && !codes.contains(&Some(0)),
+                "{role} on {hosts}: {ended:#?}"
+            );
+            let own = ended.iter().flat_map(|ended| &ended.err).filter(|line| line.starts_with("mpj: "));
+            let own: Vec<&String> = own.collect();
+            assert!(own.len() == 1 && own[0].starts_with(line), "{role} on {hosts}: {ended:#?}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{role}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+/// A killed rank, a killed agent and a killed rank 0 end all processes of the job.
+fn killed_processes_end_the_environment_job() {
+    for (hosts, victim) in [("aaa", 2), ("aaa", 0), ("abb", 0), ("abb", 1), ("abb", 2)] {
+        let jobs = start_job(hosts, "wait", &[]);
+        let pids: Vec<u32> = jobs.iter().map(|job| pid(&job.lines(1, " is ")[0])).collect();
+        kill(&[pids[victim]], "-KILL");
+        pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(20)));
+        let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+        assert!(ended.iter().all(|ended| ended.code != Some(0)), "{hosts} {victim}: {ended:#?}");
+    }
+    // A rank that computes, and makes no call, ends as well.
+    let jobs = start_job("aabb", "hang", &[]);
+    std::thread::sleep(Duration::from_secs(1));
+    jobs[1].signal("-KILL");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");
+}
+
+fn missing_ranks_are_listed_at_the_deadline() {
+    let port = free_port();
+    let limit = [("MPJ_RENDEZVOUS_TIMEOUT", "5")];
+    let ended = [0, 2, 5].map(|rank| start_rank(rank, 7, port, "fine", &limit)).map(Job::end);
+    for ended in &ended {
+        let why = "ranks 1, 3-4, 6 did not come to the rendezvous at localhost:";
+        assert!(ended.code == Some(1) && has_error(ended, why), "{ended:#?}");
+        assert!(has_error(ended, "within 5 s"), "{ended:#?}");
+    }
+    // Rank 0 is missing.
+    let ended = start_rank(1, 2, port, "fine", &[("MPJ_RENDEZVOUS_TIMEOUT", "1")]).end();
+    assert!(has_error(&ended, "rank 1 did not reach rank 0 at localhost:"), "{ended:#?}");
+    assert!(ended.code == Some(1) && has_error(&ended, "Connection refused"), "{ended:#?}");
+    // Its name is unknown.
+    let unknown = [("MPJ_RENDEZVOUS", "no-such-host.invalid:7000"), ("MPJ_RENDEZVOUS_TIMEOUT", "1")];
+    let ended = start_rank(1, 2, port, "fine", &unknown).end();
+    assert!(ended.code == Some(1) && has_error(&ended, "no-such-host.invalid: "), "{ended:#?}");
+}
+
+fn ranks_that_do_not_match_are_rejected() {
+    let limit = ("MPJ_RENDEZVOUS_TIMEOUT", "60");
+    // Two ranks with one number.
+    let port = free_port();
+    let ended = [0, 1, 1].map(|rank| start_rank(rank, 3, port, "fine", &[limit])).map(Job::end);
+    for ended in &ended {
+        assert!(ended.code == Some(1) && has_error(ended, "two processes have rank 1"), "{ended:#?}");
+    }
+    // Another number of ranks.
+    let port = free_port();
+    let ended =
+        [(0, 2), (1, 3)].map(|(rank, size)| start_rank(rank, size, port, "fine", &[limit])).map(Job::end);
+    for ended in &ended {
+        let why = "was started as one of 3 ranks, but rank 0 as one of 2";
+        assert!(ended.code == Some(1) && has_error(ended, why), "{ended:#?}");
+    }
+    // Another secret.
+    let port = free_port();
+    let first = start_rank(0, 2, port, "fine", &[("MPJ_RENDEZVOUS_TIMEOUT", "5")]);
+    let ended = start_rank(1, 2, port, "fine", &[limit, ("MPJ_SECRET", "another secret of a job")]).end();
+    assert!(ended.code == Some(1) && has_error(&ended, "have different keys: MPJ_SECRET"), "{ended:#?}");
+    let ended = first.end();
+    assert!(
+        ended.code == Some(1) && has_error(&ended, "processes with rank 1 had another key"),
+        "{ended:#?}"
+    );
+    // Two processes with rank 0, or another program at the port.
+    let port = free_port();
+    let _other = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let ended = start_rank(0, 2, port, "fine", &[limit]).end();
+    assert!(ended.code == Some(1) && has_error(&ended, "is in use; MPJ_RENDEZVOUS"), "{ended:#?}");
+    let ended = start_rank(1, 2, port, "fine", &[("MPJ_RENDEZVOUS_TIMEOUT", "1"), ("MPJ_HOST", "b")]).end();
+    assert!(ended.code == Some(1) && has_error(&ended, "did not reach rank 0"), "{ended:#?}");
+}
+
+fn strangers_do_not_keep_ranks_out() {
+    let port = free_port();
+    let first = start_rank(0, 2, port, "pairs", &[]);
+    let begun = Instant::now();
+    let connect = || loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(_) => assert!(begun.elapsed() < Duration::from_secs(60), "rank 0 does not listen"),
+        }
+    };
+    let mut strangers: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    strangers[3].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    // Replayed bytes of a hello, without a proof.
+    strangers[4].write_all(b"MPJ>\x02").unwrap();
+    let ended = [first, start_rank(1, 2, port, "pairs", &[])].map(Job::end);
+    assert_pairs(&ended, "aa");
+    strangers[3].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(!matches!(strangers[3].read(&mut [0]), Ok(1..)), "a stranger gets no bytes");
+}
+
+fn incomplete_variables_are_errors() {
+    let at = ("MPJ_RENDEZVOUS", "localhost:7000");
+    for (variables, why) in [
+        (
+            &[at][..],
+            "no variables state the rank of this process; expected those of one of: explicit variables",
+        ),
+        (&[("MPJ_LAUNCHER", "env")], "no variables state the rank of this process"),
+        (&[at, ("MPJ_RANK", "0")], "MPJ_SIZE is not set, but MPJ_RANK is"),
+        (&[at, ("MPJ_RANK", "2"), ("MPJ_SIZE", "2")], "MPJ_RANK=2 is not a rank of 2 ranks (MPJ_SIZE)"),
+        (&[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2")], "no secret protects the connections of this job"),
+        (
+            &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2"), ("MPJ_SECRET", "short")],
+            "the secret has 5 bytes, but 16 to",
+        ),
+        (
+            &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2"), ("MPJ_SECRET_FILE", "/no/such/file")],
+            "MPJ_SECRET_FILE: /no/such/file: No such file",
+        ),
+        (
+            &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "70000"), ("MPJ_SECRET", SECRET)],
+            "70000 ranks were requested, but a job has at most 65536",
+        ),
+        (&[("MPJ_RENDEZVOUS_TIMEOUT", "0")], "MPJ_RENDEZVOUS_TIMEOUT=0 is not a number from 1 to"),
+    ] {
+        let ended = start("fine", variables).end();
+        assert!(ended.code == Some(1) && has_error(&ended, why), "{variables:?}: {ended:#?}");
+    }
+    for ended in run_job("ab", "init", &[]) {
+        assert!(ended.code == Some(0) && ended.out == ["sum 1"], "a second init is an error: {ended:#?}");
+    }
+    // A job of one rank needs no rendezvous.
+    let ended = start("fine", &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "1")]).end();
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// Starts a program that inherits the variables of this rank.
+pub(crate) fn start_another() {
+    let ended = start("fine", &[]).end();
+    let why = "another process of this host has rank 0: a program that a rank starts must not inherit MPJ_RENDEZVOUS";
+    assert!(ended.code == Some(1) && has_error(&ended, why), "{ended:#?}");
+    assert_eq!(start("fine", &[("MPJ_LAUNCHER", "none")]).end().code, Some(0));
+}
+
+fn programs_of_ranks_are_not_ranks() {
+    let ended = run_job("aa", "start-another", &[]);
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:#?}");
+}
+
+/// The role of [`processes_connect_as_ranks`]: `RANK SIZE ADDRESS`.
+pub(crate) fn run_connected(arguments: &str) -> ExitCode {
+    let words: Vec<&str> = arguments.split(' ').collect();
+    let [rank, size, at, action] = words[..] else { panic!("{arguments}") };
+    let world = match mpj::connect(rank.parse().unwrap(), size.parse().unwrap(), at, SECRET.as_bytes()) {
+        Ok(world) => world,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            return ExitCode::SUCCESS;
+        }
+    };
+    let mut sum = [0usize];
+    world.allreduce(&[world.rank() + 1], &mut sum, mpj::Op::Sum).unwrap();
+    say(&format!("sum {}", sum[0]));
+    if action == "kill" {
+        if world.rank() == 1 {
+            kill(&[std::process::id()], "-KILL");
+        }
+        let failed = world.barrier().and_then(|()| world.barrier()).unwrap_err();
+        say(&format!("error: {failed}"));
+    }
+    ExitCode::SUCCESS
+}
+
+fn processes_connect_as_ranks() {
+    let run = |ranks: &[(usize, usize)], action: &str| {
+        let at = format!("localhost:{}", free_port());
+        let role = |(rank, size): &(usize, usize)| format!("connect:{rank} {size} {at} {action}");
+        let jobs: Vec<Job> =
+            ranks.iter().map(|of| start(&role(of), &[("MPJ_RENDEZVOUS_TIMEOUT", "60")])).collect();
+        jobs.into_iter().map(Job::end).collect::<Vec<Ended>>()
+    };
+    for ended in run(&[(0, 3), (1, 3), (2, 3)], "sum") {
+        assert!(ended.code == Some(0) && ended.out == ["sum 6"] && ended.err.is_empty(), "{ended:#?}");
+    }
+    // The library prints nothing, and ends no process.
+    let ended = run(&[(0, 3), (1, 3), (2, 3)], "kill");
+    assert_eq!(ended[1].signal, Some(9), "{ended:#?}");
+    for ended in [&ended[0], &ended[2]] {
+        let is_error =
+            ended.out.len() == 2 && ended.out[1].starts_with("error: ") && ended.out[1].contains("rank 1");
+        assert!(ended.code == Some(0) && is_error && ended.err.is_empty(), "{ended:#?}");
+    }
+    for ended in run(&[(0, 2), (1, 3)], "sum") {
+        assert!(ended.code == Some(0) && ended.out[0].contains("connect: rank 1 ("), "{ended:#?}");
+    }
+    for ended in run(&[(3, 3)], "sum") {
+        assert_eq!(ended.out, ["error: connect: rank 3 is not one of 3 ranks"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! The rendezvous as a process manager, which kills no processes: in a failed job, the agents end those of their hosts.
+
+use std::os::fd::BorrowedFd;
+
+use mpj_devices::config::Config;
+use mpj_devices::{HostId, Hosts, JobKey};
+
+use super::first::FirstRank;
+use super::other::OtherRank;
+use super::{Rendezvous, secret};
+use crate::boot::managed::ProcessManager;
+use crate::run::Caller;
+
+#[derive(Debug)]
+pub(super) struct RendezvousManager {
+    rendezvous: Rendezvous,
+    part: Part,
+    /// The name and the key of the job, once all ranks have joined.
+    job: String,
+    key: Option<JobKey>,
+}
+
+#[derive(Debug)]
+enum Part {
+    First(Box<FirstRank>),
+    Other(OtherRank),
+}
+
+impl RendezvousManager {
+    /// Listens as rank 0, or connects to it.
+    ///
+    /// # Errors
+    /// The port is in use, or rank 0 cannot be reached within the time limit.
+    pub(super) fn new(rendezvous: Rendezvous, config: &Config) -> Result<RendezvousManager, String> {
+        let part = match rendezvous.rank {
+            0 => Part::First(Box::new(FirstRank::listen(&rendezvous, config)?)),
+            _ => Part::Other(OtherRank::connect(&rendezvous)?),
+        };
+        Ok(RendezvousManager { rendezvous, part, job: String::new(), key: None })
+    }
+}
+
+impl ProcessManager for RendezvousManager {
+    fn rank(&self) -> u32 {
+        self.rendezvous.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.rendezvous.size
+    }
+
+    fn job(&self) -> &str {
+        &self.job
+    }
+
+    fn hosts(&mut self) -> Result<Hosts, String> {
+        let (runs, nonce) = match &mut self.part {
+            Part::First(first) => first.place()?,
+            Part::Other(other) => other.place()?,
+        };
+        let hosts = Hosts::from_runs(runs.into_iter().map(|(host, ranks)| (HostId(host), ranks)));
+        let hosts = hosts.map_err(|e| format!("rank 0 sent an invalid map of ranks to hosts: {e}"))?;
+        if hosts.size() != self.rendezvous.size {
+            return Err(format!("rank 0 sent a map of {} ranks to hosts", hosts.size()));
+        }
+        let key = secret::job_key(&self.rendezvous.key, &nonce);
+        self.job = format!("rendezvous {:016x}", key.job);
+        self.key = Some(key);
+        Ok(hosts)
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match &mut self.part {
+            Part::First(first) => first.put(key, value),
+            Part::Other(_) => return Err("only rank 0 puts values at a rendezvous".into()),
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), String> {
+        match &mut self.part {
+            Part::First(first) => first.fence(),
+            Part::Other(other) => other.fence(),
+        }
+    }
+
+    fn get(&mut self, key: &str) -> Result<String, String> {
+        match &mut self.part {
+            Part::First(_) => Err("rank 0 gets no values at a rendezvous".into()),
+            Part::Other(other) => other.get(key),
+        }
+    }
+
+    fn finalize(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn abort(&mut self, code: u8) -> Result<(), String> {
+        match self.rendezvous.caller {
+            Caller::Program => exit_process(code),
+            Caller::Library => Ok(()),
+        }
+    }
+
+    fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.part {
+            Part::First(first) => first.sockets(),
+            Part::Other(_) => Vec::new(),
+        }
+    }
+
+    fn poll(&mut self) -> Result<Vec<(u32, String)>, String> {
+        match &mut self.part {
+            Part::First(first) => Ok(first.poll()),
+            Part::Other(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn shared_key(&self) -> Option<JobKey> {
+        self.key.clone()
+    }
+
+    fn joined(&mut self) {
+        match &mut self.part {
+            Part::First(_) => {}
+            Part::Other(other) => other.joined(),
+        }
+    }
+
+    fn failed(&mut self, why: &str) {
+        match &mut self.part {
+            Part::First(first) => first.refuse(why),
+            Part::Other(other) => other.failed(why),
+        }
+    }
+
+    fn kills_processes(&self) -> bool {
+        false
+    }
+
+    fn caller(&self) -> Caller {
+        self.rendezvous.caller
+    }
+}
+
+/// Exits although a rank still runs. A rank that makes no call cannot be stopped in another way.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the job of this program has failed, and it had time to return"
+)]
+pub(in crate::boot) fn exit_process(code: u8) -> ! {
+    std::process::exit(code.into())
+}

@@ -1,0 +1,70 @@
+//! The messages of a rendezvous, as frames of `wire.rs` on connections whose ends have proved the key.
+//!
+//! ```text
+//!   rank r                                rank 0
+//!   Join: version, size, host         ─►
+//!                                     ◄─  Placed: hosts, nonce     when all ranks have joined
+//!   Ready                             ─►
+//!                                     ◄─  Proceed: values          when all ranks are ready
+//!   Joined                            ─►                           r has connected to the agent of its host
+//!                                     ◄─  Refused: why             at any time: the job cannot start
+//!   Failed: why                       ─►                           before Joined: r cannot join the job
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::boot::wire::ProtocolVersion;
+
+/// The longest text of a message in bytes. Longer ones are truncated.
+pub(super) const MAX_TEXT: usize = 4096;
+
+/// A message to rank 0.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToFirst {
+    /// The first message of a rank.
+    Join(Box<Joining>),
+    /// The agents that this process runs accept connections.
+    Ready,
+    /// The process has connected to the agent of its host, which reports its end from now on.
+    Joined,
+    /// The process cannot join the job, for this reason.
+    Failed(String),
+}
+
+/// The content of [`ToFirst::Join`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Joining {
+    /// The version of the process.
+    pub version: ProtocolVersion,
+    /// The number of ranks that the process expects.
+    pub size: u32,
+    /// The identity of its host. Processes of one host can reach each other by abstract Unix sockets.
+    pub host: String,
+    /// The name of the host and the process id, for messages to the user.
+    pub at: String,
+}
+
+/// A message from rank 0.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FromFirst {
+    /// All ranks have joined.
+    Placed {
+        /// Runs for [`Hosts::from_runs`](mpj_devices::Hosts::from_runs).
+        hosts: Vec<(u32, u32)>,
+        /// Random bytes, which distinguish this job from others with the same secret.
+        nonce: [u8; 32],
+    },
+    /// All ranks are ready.
+    Proceed {
+        /// The keys and values that rank 0 has put.
+        values: Vec<(String, String)>,
+    },
+    /// The job cannot start, for this reason.
+    Refused(String),
+}
+
+/// Truncates a text that comes from another process or is sent to one.
+pub(super) fn truncated(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
+    text
+}
