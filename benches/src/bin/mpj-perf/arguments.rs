@@ -143,6 +143,10 @@ pub(crate) enum RankProgram {
     /// MATCH,queue,order,messages,median us,min us,ns per message (queue: the receives were posted, or the messages
     /// were unexpected; order: of the receives; reverse_any: in reverse, from any source)
     Matching(MatchingArgs),
+    /// Typed calls, requests, futures and sets, in messages of a rank to itself
+    ///
+    /// CALL,name,median ns,min ns,max ns,name of the call to compare with,ns over it (for sending and receiving 8 bytes)
+    Calls(MeasureArgs),
     /// Starts and ends a job
     Hello(Ranks),
 }
@@ -285,7 +289,8 @@ impl RankProgram {
             | RankProgram::Ddt(DdtArgs { run, .. })
             | RankProgram::Paths(PathsArgs { run, .. })
             | RankProgram::Tune(TuneArgs { run, .. })
-            | RankProgram::Matching(MatchingArgs { run, .. }) => *run,
+            | RankProgram::Matching(MatchingArgs { run, .. })
+            | RankProgram::Calls(run) => *run,
             RankProgram::Hello(ranks) => MeasureArgs { ranks: *ranks, bind: Some(Bind::None), stats: false },
         }
     }

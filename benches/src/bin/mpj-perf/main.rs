@@ -27,6 +27,7 @@ impl RankProgram {
     fn rejection(&self, ranks: usize) -> Option<String> {
         match self {
             RankProgram::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
+            RankProgram::Calls(_) if ranks != 1 => Some(format!("calls needs 1 rank (-n 1), not {ranks}")),
             RankProgram::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
             RankProgram::Tune(_) if ranks != 2 => Some(format!("tune needs 2 ranks, not {ranks}")),
             RankProgram::Paths(_) if ranks != 2 => Some(format!("paths needs 2 ranks, not {ranks}")),
@@ -59,6 +60,7 @@ impl RankProgram {
             RankProgram::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
             RankProgram::Tune(args) => perf::paths::tune::run(world, args.ms, &args.file),
             RankProgram::Matching(args) => perf::matching::run(world, args.messages),
+            RankProgram::Calls(_) => perf::calls::run(world),
             RankProgram::Hello(_) => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 //! MPI libraries, so that the figures can be compared. The C programs are not in this repository.
 
 pub(crate) mod affinity;
+pub(crate) mod calls;
 pub(crate) mod coll;
 pub(crate) mod ddt;
 mod ddt_by_hand;
