@@ -173,6 +173,9 @@ impl PersistentMessage {
     }
 
     pub(super) fn wait(&mut self) -> Result<Status> {
+        if !self.is_active() {
+            return Ok(Status::empty());
+        }
         match std::mem::replace(&mut self.state, State::Inactive) {
             State::Inactive => Ok(Status::empty()),
             State::Active(request) => request.wait(),
@@ -213,6 +216,9 @@ impl PersistentMessage {
 
     /// Cancels an unmatched receive, or waits for any other operation and stores its outcome.
     pub(super) fn abandon(&mut self) {
+        if !self.is_active() {
+            return;
+        }
         let was_cancelled = self.cancel();
         self.state = match std::mem::replace(&mut self.state, State::Inactive) {
             State::Active(request) if !was_cancelled => State::Complete(request.wait()),

@@ -215,9 +215,10 @@ impl Request {
         if let State::Coalesced(comm) = &self.state {
             comm.engine().flush_coalesced();
         }
-        if let Some((engine, ..)) = self.wait_target()
-            && self.outcome().is_none()
-        {
+        if let Some(outcome) = self.outcome() {
+            return outcome.map(Some);
+        }
+        if let Some((engine, ..)) = self.wait_target() {
             engine.progress();
         }
         self.outcome().transpose()

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use mpj::raw::{self, Buf, Mode};
-use mpj::{Error, Intracomm, Request, RequestSet, World, start_all};
+use mpj::{Error, Intracomm, Request, RequestSet, World};
 
 use super::Failure;
 use super::interleaved::{Candidate, Effort, median, run_interleaved, spread};
@@ -151,8 +151,10 @@ fn persistent(world: &Intracomm) -> Box<dyn FnMut() -> Result<(), Error> + '_> {
         if let Some(pair) = pair.take() {
             ready = Some(pair?);
         }
-        for active in start_all(ready.iter_mut().flatten())? {
-            active.wait()?;
+        if let Some([receive, send]) = &mut ready {
+            let (receiving, sending) = (receive.start()?, send.start()?);
+            black_box(receiving.wait()?);
+            sending.wait()?;
         }
         Ok(())
     })
