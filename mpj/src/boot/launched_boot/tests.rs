@@ -5,10 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpj_devices::PeerId;
+use mpj_devices::{IbvDriver, PeerId, ShmDriver};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-
-use mpj_devices::{IbvDriver, ShmDriver};
 
 use super::*;
 use crate::boot::wire::{ExitRun, FrameDecoder, WireExit};
