@@ -67,7 +67,11 @@ impl ManagedSession {
     pub(in crate::boot) fn wait_for_kill(&self) {
         match self.take() {
             Some(Part::Member(_manager)) => std::thread::sleep(KILL_LIMIT),
-            Some(Part::Agent(agent)) => agent.wait(),
+            // The agent also ends if the process manager has killed the host of rank 0 first.
+            Some(Part::Agent(agent)) => {
+                agent.wait();
+                std::thread::sleep(KILL_WAIT);
+            }
             None => {}
         }
     }
