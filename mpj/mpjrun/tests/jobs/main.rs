@@ -26,6 +26,7 @@ mod messages;
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
+mod process_managers;
 mod program;
 mod progress;
 mod raw_control;
