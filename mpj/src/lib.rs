@@ -1,5 +1,6 @@
 //! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux. The
-//! ranks of a job are threads, or processes that `mpjrun`, a process manager such as Hydra, or a script starts.
+//! ranks of a job are threads, or processes that `mpjrun`, a process manager such as Hydra or Open MPI, or a script
+//! starts.
 //!
 //! ```
 //! // Four ranks, here as threads; with `mpj::run`, the same closure runs in processes that `mpjrun` starts.

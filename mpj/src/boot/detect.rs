@@ -8,7 +8,7 @@ use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
 use super::wire::CONTROL_VAR;
-use super::{Boot, LaunchedBoot, ThreadBoot, pmi, rendezvous, unsupported};
+use super::{Boot, LaunchedBoot, ThreadBoot, pmi, pmix, rendezvous, unsupported};
 
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
@@ -17,7 +17,7 @@ pub type LocalRanks = Vec<Arc<dyn Boot>>;
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// The first function that returns ranks or an error decides.
-const DETECTORS: [DetectFn; 4] = [mpjrun, pmi1, || env(false), unsupported::reject];
+const DETECTORS: [DetectFn; 5] = [mpjrun, pmi1, pmix, || env(false), unsupported::reject];
 
 pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
     name: "LAUNCHER",
@@ -25,11 +25,13 @@ pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
         ("auto", Launcher::Auto),
         ("mpjrun", Launcher::Only(&[CONTROL_VAR], mpjrun)),
         ("pmi1", Launcher::Only(&["PMI_FD", "PMI_PORT"], pmi1)),
+        ("pmix", Launcher::Only(&["PMIX_NAMESPACE"], pmix)),
         ("env", Launcher::Only(&[], || env(true))),
         ("none", Launcher::None),
     ],
     help: "launcher that started this process: auto (found by its variables), mpjrun, pmi1 (Hydra, srun --mpi=pmi2), \
-           env (none: variables state its rank and MPJ_RENDEZVOUS), or none (this process is a job of its own)",
+           pmix (Open MPI, srun --mpi=pmix), env (none: variables state its rank and MPJ_RENDEZVOUS), or none (this \
+           process is a job of its own)",
 };
 
 /// A value of [`LAUNCHER`].
@@ -88,6 +90,10 @@ pub(crate) fn connect(rank: u32, size: u32, address: &str, secret: &[u8]) -> Res
         None => Ok(Arc::new(ThreadBoot::singleton())),
         Some(boot) => Ok(Arc::new(boot)),
     }
+}
+
+fn pmix() -> Result<Option<LocalRanks>, String> {
+    Ok(pmix::join(on_job_end)?.map(erase))
 }
 
 fn mpjrun() -> Result<Option<LocalRanks>, String> {

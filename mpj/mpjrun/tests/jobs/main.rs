@@ -27,6 +27,8 @@ mod messages;
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
+mod pmix;
+mod process_managers;
 mod program;
 mod progress;
 mod raw_control;
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         recv_block::TESTS,
         messages::TESTS,
         parameters::TESTS,
+        pmix::TESTS,
         progress::TESTS,
         signals::TESTS,
         trace::TESTS,

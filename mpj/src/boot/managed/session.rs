@@ -73,7 +73,13 @@ impl ManagedSession {
     pub(in crate::boot) fn wait_for_kill(&self) {
         match self.take() {
             Some(Part::Member(manager)) if manager.kills_processes() => std::thread::sleep(KILL_LIMIT),
-            Some(Part::Agent(agent)) => agent.wait(),
+            Some(Part::Agent(agent)) => {
+                agent.wait();
+                // The agent also ends if the process manager has killed the host of rank 0 first.
+                if !self.has_own_exit_code {
+                    std::thread::sleep(KILL_WAIT);
+                }
+            }
             Some(Part::Member(_)) | None => {}
         }
     }
