@@ -54,6 +54,7 @@ mod reduce_local;
 mod reductions;
 mod request_set;
 mod requests;
+mod schedules;
 mod scopes;
 mod send_modes;
 mod split_views;

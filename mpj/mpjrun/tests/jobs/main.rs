@@ -30,6 +30,9 @@ mod program;
 mod progress;
 mod raw_control;
 mod recv_block;
+#[path = "../../../tests/suite/common/schedule/mod.rs"]
+mod schedule;
+mod schedules;
 mod signals;
 mod trace;
 #[path = "../../../tests/suite/common/trace.rs"]
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         messages::TESTS,
         parameters::TESTS,
         progress::TESTS,
+        schedules::TESTS,
         signals::TESTS,
         trace::TESTS,
         usage::TESTS,
