@@ -30,6 +30,8 @@ mod program;
 mod progress;
 mod raw_control;
 mod recv_block;
+#[path = "../../../tests/suite/common/rival_faults.rs"]
+mod rival_faults;
 #[path = "../../../tests/suite/common/schedule/mod.rs"]
 mod schedule;
 mod schedules;

@@ -6,6 +6,7 @@ pub(crate) mod colliding;
 pub(crate) mod messages;
 pub(crate) mod mismatch;
 pub(crate) mod reduction;
+pub(crate) mod rival_faults;
 pub(crate) mod schedule;
 pub(crate) mod trace;
 
