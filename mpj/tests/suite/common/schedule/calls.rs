@@ -36,6 +36,8 @@ pub(super) enum SendBy {
     SsendInit,
     RsendInit,
     BsendInit,
+    SendObject,
+    IsendObject,
 }
 
 impl SendBy {
@@ -56,7 +58,7 @@ impl SendBy {
     ];
 
     pub(super) fn may_block(self) -> bool {
-        Self::BLOCKING.contains(&self)
+        Self::BLOCKING.contains(&self) || self == SendBy::SendObject
     }
 
     pub(super) fn has_request(self) -> bool {
@@ -82,6 +84,8 @@ pub(super) enum RecvBy {
     /// Posts a receive and cancels it. If it was cancelled, posts another one.
     CancelledIrecv,
     RecvInit,
+    RecvObject,
+    IrecvObject,
 }
 
 impl RecvBy {
@@ -99,7 +103,7 @@ impl RecvBy {
         &[RecvBy::Irecv, RecvBy::Irecv, RecvBy::Irecv, RecvBy::CancelledIrecv, RecvBy::RecvInit];
 
     pub(super) fn may_block(self) -> bool {
-        Self::BLOCKING.contains(&self)
+        Self::BLOCKING.contains(&self) || self == RecvBy::RecvObject
     }
 }
 

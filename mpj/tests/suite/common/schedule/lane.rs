@@ -1,16 +1,13 @@
 //! One thread of a rank: makes the calls of its program, and records what its receives and probes return.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use mpj::{
-    ActiveRequest, DataPath, ErrorClass, Intracomm, PersistentRequest, Request, RequestError, RequestSet,
-    Source, Status, Tag, Waitable,
-};
+use mpj::{DataPath, Intracomm, PersistentRequest, Source, Status, Tag};
 
-use super::calls::{Call, Path, Pattern, RecvBy, SendBy, WaitBy};
+use super::calls::{Call, Path, Pattern, RecvBy, SendBy};
 use super::phase::Phase;
 use super::random::{Random, payload};
+use super::wait::{Bytes, Failure, Pending, check_cancelled, poll, wait_for_all};
 
 pub(super) type Persistent = BTreeMap<usize, PersistentRequest<Vec<u8>>>;
 
@@ -27,16 +24,6 @@ pub(super) enum Outcome {
     Pending(usize),
     Received(Status, Vec<u8>),
     Seen(Status),
-}
-
-pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
-type Bytes = Vec<u8>;
-type Done = Result<(Bytes, Status), RequestError<Bytes>>;
-
-enum Pending<'p> {
-    Send(Request<Bytes>),
-    Recv(Request<Bytes>),
-    Persistent(ActiveRequest<'p, Bytes>),
 }
 
 #[derive(Clone, Copy)]
@@ -108,8 +95,8 @@ impl Lane<'_> {
         for call in self.program() {
             round.make(call)?;
         }
-        round.finish()?;
-        let Round { mut records, mut received, .. } = round;
+        let Round { mut records, mut received, pending, .. } = round;
+        received.extend(wait_for_all(pending, Random::new(self.key))?);
         for record in &mut records {
             if let Outcome::Pending(op) = record.outcome {
                 let (data, status) = match persistent.get_mut(&op) {
@@ -148,12 +135,11 @@ impl Round<'_, '_> {
                     false => self.start_receive(&comm, op, pattern, room, by),
                 }
             }
-            Call::Wait { op, by } => match self.pending.remove(&op) {
-                Some(Pending::Send(request)) => Ok(drop(wait(request, by)?)),
-                Some(Pending::Recv(request)) => self.keep(op, wait(request, by)),
-                Some(Pending::Persistent(request)) => Ok(wait(request, by).map(|_| ())?),
-                None => Err(format!("operation {op} was not started").into()),
-            },
+            Call::Wait { op, by } => {
+                let operation = self.pending.remove(&op).ok_or("an operation was not started")?;
+                self.received.extend(operation.wait(by)?.map(|done| (op, done)));
+                Ok(())
+            }
             Call::Exchange { send, received, replaces } => self.exchange(send, received, replaces),
             Call::Iprobe { pattern } => {
                 let (source, tag) = address(&pattern);
@@ -191,6 +177,11 @@ impl Round<'_, '_> {
             SendBy::Issend => comm.issend(data, to, tag)?,
             SendBy::Irsend => comm.irsend(data, to, tag)?,
             SendBy::Ibsend => comm.ibsend(data, to, tag)?,
+            SendBy::SendObject => return Ok(comm.send_object(&data, to, tag)?),
+            SendBy::IsendObject => {
+                self.pending.insert(op, Pending::SendObject(comm.isend_object(&data, to, tag)?));
+                return Ok(());
+            }
             SendBy::SendInit | SendBy::SsendInit | SendBy::RsendInit | SendBy::BsendInit => {
                 let request = self.slots.remove(&op).expect("one start in a round");
                 *request.buffers_mut() = data;
@@ -219,6 +210,11 @@ impl Round<'_, '_> {
             RecvBy::RecvVec => {
                 let (all, status) = comm.recv_vec(source, tag)?;
                 data = all;
+                status
+            }
+            RecvBy::RecvObject => {
+                let (object, status) = comm.recv_object(source, tag)?;
+                data = object;
                 status
             }
             RecvBy::Scope => {
@@ -261,6 +257,7 @@ impl Round<'_, '_> {
                 request.buffers_mut().fill(0);
                 Pending::Persistent(request.start()?)
             }
+            RecvBy::IrecvObject => Pending::RecvObject(comm.irecv_object(source, tag)?),
             RecvBy::CancelledIrecv => {
                 let request = post()?;
                 if request.cancel() {
@@ -296,86 +293,5 @@ impl Round<'_, '_> {
         };
         self.records.push(Record { pattern, outcome: Outcome::Received(status, data) });
         Ok(())
-    }
-
-    fn keep(&mut self, op: usize, done: Done) -> Result<(), Failure> {
-        self.received.insert(op, done?);
-        Ok(())
-    }
-
-    /// Waits for all pending operations, in one of several ways.
-    fn finish(&mut self) -> Result<(), Failure> {
-        let (mut ops, mut requests, mut random) = (Vec::new(), Vec::new(), Random::new(self.lane.key));
-        for (op, pending) in std::mem::take(&mut self.pending) {
-            match pending {
-                Pending::Send(request) => {
-                    ops.push((op, false));
-                    requests.push(request);
-                }
-                Pending::Recv(request) => {
-                    ops.push((op, true));
-                    requests.push(request);
-                }
-                Pending::Persistent(request) => {
-                    wait(request, WaitBy::Wait)?;
-                }
-            }
-        }
-        let mut keep = |(op, is_recv): (usize, bool), done: Done| match is_recv {
-            true => self.keep(op, done),
-            false => Ok(done.map(drop)?),
-        };
-        match random.below(4) {
-            0 => ops.into_iter().zip(mpj::wait_all(requests)).try_for_each(|(op, done)| keep(op, done)),
-            1 => {
-                while let Some((at, done)) = mpj::wait_any(&mut requests) {
-                    keep(ops.remove(at), done)?;
-                }
-                Ok(())
-            }
-            2 => {
-                while !requests.is_empty() {
-                    for (at, done) in mpj::wait_some(&mut requests).into_iter().rev() {
-                        keep(ops.remove(at), done)?;
-                    }
-                }
-                Ok(())
-            }
-            _ => {
-                let mut set = RequestSet::new();
-                ops.into_iter().zip(requests).for_each(|(op, request)| set.insert(op, request));
-                set.drain().try_for_each(|(op, done)| keep(op, done))
-            }
-        }
-    }
-}
-
-fn check_cancelled(request: Request<Bytes>) -> Result<(), Failure> {
-    match request.wait() {
-        Err(error) if error.error().class() == ErrorClass::Request => Ok(()),
-        outcome => Err(format!("a cancelled receive has the outcome {outcome:?}").into()),
-    }
-}
-
-fn poll<T>(mut call: impl FnMut() -> mpj::Result<Option<T>>) -> mpj::Result<T> {
-    loop {
-        if let Some(found) = call()? {
-            return Ok(found);
-        }
-        std::thread::yield_now();
-    }
-}
-
-fn wait<O: Waitable>(mut request: O, by: WaitBy) -> O::Outcome {
-    loop {
-        let outcome = match by {
-            WaitBy::Wait => return request.wait(),
-            WaitBy::Test => request.test(),
-            WaitBy::Timed => request.wait_timeout(Duration::from_micros(100)),
-        };
-        match outcome {
-            Some(outcome) => return outcome,
-            None => std::thread::yield_now(),
-        }
     }
 }

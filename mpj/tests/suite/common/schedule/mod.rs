@@ -12,6 +12,7 @@ mod parts;
 mod phase;
 mod plan;
 mod random;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,11 +22,12 @@ use mpj::{Intracomm, World};
 use mpj_devices::conformance::Member;
 
 use check::Unreceived;
-use lane::{Failure, Lane};
+use lane::Lane;
 use parts::Parts;
 use phase::Phase;
 use plan::CommPlan;
 use random::{Random, mix};
+use wait::Failure;
 
 /// Which schedules to run.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use mpj::{Intracomm, PartitionedRecv, PartitionedSend};
 
-use super::lane::Failure;
 use super::plan::CommPlan;
 use super::random::{Random, mix, payload};
+use super::wait::Failure;
 
 #[derive(Debug)]
 pub(super) struct PartsPlan {

@@ -1,6 +1,6 @@
 //! A phase of a schedule: communicators that are created, and a program for every thread of every rank.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::calls::{Call, Pattern};
 use super::comms::{Creation, grow};
@@ -112,17 +112,35 @@ fn free_after_use(program: &mut Vec<Call>, comm: usize) {
     program.insert(end, Call::Free { comm });
 }
 
+/// Chooses the patterns whose messages are sent as objects. Their receives must not get other messages, so they name
+/// source and tag.
+fn choose_objects(draft: &mut Draft<'_>, order: &[Half], pairing: &Pairing) -> HashSet<Pattern> {
+    let (mut seen, mut with_objects) = (HashSet::new(), HashSet::new());
+    for pattern in &pairing.patterns {
+        let is_exact = pattern.source.is_some() && pattern.tag.is_some();
+        if is_exact && seen.insert(*pattern) && draft.random.percent(20) {
+            with_objects.insert(*pattern);
+        }
+    }
+    for (half, pattern) in order.iter().zip(&pairing.patterns).filter(|(half, _)| half.is_send) {
+        draft.messages[half.message].is_object = with_objects.contains(pattern);
+    }
+    with_objects
+}
+
 /// Returns the calls of all threads, each with its rank and thread, in the global order.
 fn calls(draft: &mut Draft<'_>, order: &[Half], pairing: &Pairing) -> Vec<(usize, usize, Call)> {
     let mut starts = Vec::new();
     let mut is_joined = vec![false; order.len()];
+    let with_objects = choose_objects(draft, order, pairing);
     for (at, half) in order.iter().enumerate() {
         let may_block = pairing.may_block(at, half.is_send);
         let message = draft.messages[half.message];
         let (rank, call) = match half.is_send {
             true => (message.sender, draft.send(at, half.message, may_block)),
             false => {
-                let room = room(draft, order, pairing, at);
+                let room =
+                    (!with_objects.contains(&pairing.patterns[at])).then(|| room(draft, order, pairing, at));
                 (message.receiver, draft.recv(at, pairing.patterns[at], room, may_block))
             }
         };

@@ -37,6 +37,8 @@ pub(super) struct Message {
     pub(super) lane: usize,
     pub(super) tag: i32,
     pub(super) len: usize,
+    /// Whether the payload is sent as a serde value, whose message has another length.
+    pub(super) is_object: bool,
 }
 
 /// Which receives a thread posts on a communicator.
@@ -110,7 +112,7 @@ impl<'a> Draft<'a> {
         let number = self.random.below(TAGS);
         let (tag, len) = (self.tag(lane, number), self.len());
         let (sender, receiver) = (comm.members[from], comm.members[to]);
-        Message { comm: comm.id, from, to, sender, receiver, lane, tag, len }
+        Message { comm: comm.id, from, to, sender, receiver, lane, tag, len, is_object: false }
     }
 
     /// Returns the starts of all messages and receives, in an order in which some are far from their counterpart.
@@ -200,19 +202,25 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn send(&mut self, op: usize, message: usize, may_block: bool) -> Call {
+        let is_object = self.messages[message].is_object;
         let by = match may_block && self.random.percent(60) {
+            true if is_object => SendBy::SendObject,
+            false if is_object => SendBy::IsendObject,
             true => self.random.pick(SendBy::BLOCKING),
             false => self.random.pick(SendBy::STARTED),
         };
         Call::Send { op, message, by, path: self.path() }
     }
 
-    pub(super) fn recv(&mut self, op: usize, pattern: Pattern, room: usize, may_block: bool) -> Call {
+    /// `room` is the length of the buffer; `None` receives a serde value.
+    pub(super) fn recv(&mut self, op: usize, pattern: Pattern, room: Option<usize>, may_block: bool) -> Call {
         let by = match may_block && self.random.percent(60) {
+            true if room.is_none() => RecvBy::RecvObject,
+            false if room.is_none() => RecvBy::IrecvObject,
             true => self.random.pick(RecvBy::BLOCKING),
             false => self.random.pick(RecvBy::STARTED),
         };
-        Call::Recv { op, pattern, room, by, path: self.path() }
+        Call::Recv { op, pattern, room: room.unwrap_or(0), by, path: self.path() }
     }
 
     pub(super) fn wait(&mut self, op: usize) -> Call {
@@ -237,7 +245,17 @@ impl<'a> Draft<'a> {
             let (from, to) = (*from, ring[(at + 1) % ring.len()]);
             let len = if replaces { len } else { self.len() };
             let (sender, receiver) = (comm.members[from], comm.members[to]);
-            self.messages.push(Message { comm: comm.id, from, to, sender, receiver, lane, tag, len });
+            self.messages.push(Message {
+                comm: comm.id,
+                from,
+                to,
+                sender,
+                receiver,
+                lane,
+                tag,
+                len,
+                is_object: false,
+            });
         }
         let call = |at: usize| {
             let received = first + (at + ring.len() - 1) % ring.len();
