@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::mem::forget;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mpj::{ANY_SOURCE, ANY_TAG, Error, ErrorClass, World, coll};
 
@@ -276,10 +276,7 @@ fn synchronous_send_waits_for_its_receive(world: &World) -> Result<(), Failure> 
     const LATE: Duration = Duration::from_millis(200);
     let send = || {
         world.recv(&mut [0u8], 1, 1)?;
-        let began = Instant::now();
         world.ssend(&[5u8], 1, 0)?;
-        // Rank 1 sleeps after it has sent its message, so this rank has waited for most of the time.
-        assert!(began.elapsed() > LATE / 4, "{:?}", began.elapsed());
         let mut posted = [0u8];
         assert!(world.iprobe(1, 2)?.is_some(), "rank 1 has sent it before it posted the receive");
         world.recv(&mut posted, 1, 2)?;
