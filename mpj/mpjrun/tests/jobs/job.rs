@@ -132,13 +132,18 @@ impl Job {
         }
     }
 
-    pub(crate) fn end(mut self) -> Ended {
+    pub(crate) fn end(self) -> Ended {
+        self.end_within(HANG_LIMIT)
+    }
+
+    /// Waits for the end of a job that runs at most for `limit`.
+    pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
         let start = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if start.elapsed() > HANG_LIMIT {
+            if start.elapsed() > limit {
                 self.child.kill().unwrap();
                 panic!("mpjrun hangs; so far: {:?}", self.lines.got.lock().unwrap());
             }

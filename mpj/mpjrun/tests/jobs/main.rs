@@ -33,6 +33,11 @@ mod program;
 mod progress;
 mod raw_control;
 mod recv_block;
+#[path = "../../../tests/suite/common/rival_faults.rs"]
+mod rival_faults;
+#[path = "../../../tests/suite/common/schedule/mod.rs"]
+mod schedule;
+mod schedules;
 mod signals;
 mod trace;
 #[path = "../../../tests/suite/common/trace.rs"]
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         parameters::TESTS,
         pmix::TESTS,
         progress::TESTS,
+        schedules::TESTS,
         signals::TESTS,
         trace::TESTS,
         usage::TESTS,

@@ -1,21 +1,36 @@
 //! Messages of several types and layouts between processes, with every data path; and `--stats`.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use super::Test;
 use super::job::run;
 use super::message_programs::{PROGRAMS, Program};
 use super::program::say;
+use super::rival_faults::FAULTS;
 
 pub(crate) const TESTS: &[Test] = &[
     ("buffers_arrive_intact", buffers_arrive_intact),
     ("every_data_path_gives_the_same_result", every_data_path_gives_the_same_result),
+    ("programs_that_break_elsewhere_succeed", programs_that_break_elsewhere_succeed),
+    ("jobs_leave_no_shared_memory", jobs_leave_no_shared_memory),
     ("stats_prints_one_table_of_all_ranks", stats_prints_one_table_of_all_ranks),
 ];
 
 pub(crate) fn program_of(role: &str) -> Option<Program> {
     let name = role.strip_prefix("messages:")?;
+    if name == "faults" {
+        return Some(run_faults);
+    }
     PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, program)| *program)
+}
+
+fn run_faults(world: &mpj::World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    for (name, program) in FAULTS {
+        program(world).map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn run_program(program: Program) -> ExitCode {
@@ -53,6 +68,30 @@ fn every_data_path_gives_the_same_result() {
     let ended = run("-n 2 --data-path sideways", "messages:none");
     assert_eq!(ended.code, Some(2), "{ended:#?}");
     assert!(ended.err.concat().contains("is not one of auto, buffered, zerocopy"), "{ended:#?}");
+}
+
+fn programs_that_break_elsewhere_succeed() {
+    let devices =
+        ["--devices smdev", "--devices shmdev", "--devices niodev", "-x MPJ_SIMULATED_HOSTS=a:1,b:2"];
+    for args in devices {
+        let ended = run(&format!("-n 3 {args}"), "messages:faults");
+        let done = ended.out.iter().filter(|line| line.ends_with("is done")).count();
+        assert_eq!((ended.code, done), (Some(0), 3), "{args}: {ended:#?}");
+    }
+}
+
+fn jobs_leave_no_shared_memory() {
+    let files = || -> BTreeSet<OsString> {
+        let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().contains("mpj")).collect()
+    };
+    let before = files();
+    for (role, code) in [("fine", 0), ("panic", 101), ("kill", 137)] {
+        let ended = run("-n 4 --devices shmdev", role);
+        assert_eq!(ended.code, Some(code), "{role}: {ended:#?}");
+        let left: Vec<_> = files().difference(&before).cloned().collect();
+        assert!(left.is_empty(), "{role} leaves {left:?}");
+    }
 }
 
 fn stats_prints_one_table_of_all_ranks() {

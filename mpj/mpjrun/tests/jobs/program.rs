@@ -11,7 +11,7 @@ use mpj_devices::conformance::{Member, find};
 use crate::trace_file::exchange;
 use crate::{
     boot, collectives, devices, env, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
-    trace,
+    schedules, trace,
 };
 
 /// Prints a line with one write.
@@ -66,6 +66,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     }
     if let Some(action) = late_join::action_of(role) {
         return late_join::run_action(action);
+    }
+    if let Some(code) = schedules::run_role(role) {
+        return code;
     }
     if let Some(program) = messages::program_of(role) {
         return messages::run_program(program);

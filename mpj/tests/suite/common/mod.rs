@@ -6,6 +6,8 @@ pub(crate) mod colliding;
 pub(crate) mod messages;
 pub(crate) mod mismatch;
 pub(crate) mod reduction;
+pub(crate) mod rival_faults;
+pub(crate) mod schedule;
 pub(crate) mod trace;
 
 use std::any::Any;
