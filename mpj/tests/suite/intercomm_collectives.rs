@@ -3,7 +3,7 @@
 
 use crate::common::{LONG, job, ranks, samples};
 use crate::intercomm::{SHAPES, connect};
-use mpj::{ErrorClass, Intercomm, IntercommRoot, Op, World, raw};
+use mpj::{ErrorClass, Intercomm, IntercommRoot, Op, SendBuf, World, raw};
 
 /// One rank of a job whose two groups are connected by [`connect`].
 struct Side {
@@ -143,6 +143,12 @@ fn reductions_combine_the_other_group() {
         let mut part = vec![0u64; count];
         side.inter.reduce_scatter(&samples::<u64>(side.me, 0, 30), &mut part, &counts, Op::Sum)?;
         assert_eq!(part, sum(&side.remote(), at, count));
+        // Both groups reduce the same number of items, a multiple of both sizes.
+        let len = side.own().len() * side.remote().len();
+        let mut part = vec![0u64; side.remote().len()];
+        side.inter.reduce_scatter_block(&samples::<u64>(side.me, 3, len), &mut part, Op::Sum)?;
+        let at = 3 + side.inter.rank() * part.len();
+        assert_eq!(part, sum(&side.remote(), at, part.len()));
         Ok(())
     });
 }
@@ -243,22 +249,17 @@ fn alltoallw_exchanges_buffers_of_different_types() {
         let bytes: Vec<[u8; 3]> = remote.iter().map(|to| [side.me as u8, *to as u8, 7]).collect();
         let words: Vec<[u64; 2]> = remote.iter().map(|to| [side.me as u64, *to as u64]).collect();
         let (mut got_bytes, mut got_words) = (vec![[0u8; 3]; remote.len()], vec![[0u64; 2]; remote.len()]);
-        let send: Vec<raw::Buf> = (remote.iter().enumerate())
-            .map(|(at, to)| match to % 2 {
-                0 => raw::Buf::slice(&bytes[at]),
-                _ => raw::Buf::slice(&words[at]),
+        let send: Vec<Box<dyn SendBuf>> = (remote.iter().enumerate())
+            .map(|(at, to)| -> Box<dyn SendBuf> {
+                if to % 2 == 0 { Box::new(bytes[at]) } else { Box::new(words[at]) }
             })
             .collect();
+        if side.me.is_multiple_of(2) {
+            side.inter.alltoallw(&send, &mut got_bytes)?;
+        } else {
+            side.inter.alltoallw(&send, &mut got_words)?;
+        }
         let is_even = side.me.is_multiple_of(2);
-        let recv: Vec<raw::Buf> = (got_bytes.iter_mut().zip(&mut got_words))
-            .map(
-                |(bytes, words)| {
-                    if is_even { raw::Buf::slice_mut(bytes) } else { raw::Buf::slice_mut(words) }
-                },
-            )
-            .collect();
-        // SAFETY: the buffers are borrowed for the call, and do not overlap.
-        unsafe { raw::alltoallw(side.inter.as_raw(), &send, &recv) }?;
         for (at, from) in remote.iter().enumerate() {
             let (bytes, words) = ([*from as u8, side.me as u8, 7], [*from as u64, side.me as u64]);
             let expected = if is_even { (bytes, [0; 2]) } else { ([0; 3], words) };
