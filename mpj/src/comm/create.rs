@@ -4,7 +4,7 @@ use super::{Communicator, Intracomm};
 use crate::error::Result;
 use crate::group::Group;
 use crate::info::Info;
-use crate::raw::{self, Comparison, SplitType};
+use crate::raw::{Comparison, SplitType};
 
 impl<K> Communicator<K> {
     /// Returns the group of the communicator's processes, in order of rank; of this rank's group in an intercommunicator
@@ -108,45 +108,5 @@ impl Intracomm {
     /// As [`dup`](Self::dup).
     pub fn dup_with_info(&self, info: &Info) -> Result<Intracomm> {
         self.as_raw().dup_with_info(info).map(Intracomm::new)
-    }
-
-    /// Starts the duplication of this communicator (MPI_Comm_idup). It is a collective like any other: all ranks start
-    /// the collectives of a communicator in the same order. The duplicate gets the attributes that this one has now.
-    ///
-    /// ```
-    /// # mpj::threads(3, |world| {
-    /// let started = world.idup()?;
-    /// // … computation …
-    /// let twin = started.wait()?;
-    /// twin.barrier()?;
-    /// # Ok::<(), mpj::Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`start`](Self::start); a rank has too many communicators.
-    pub fn idup(&self) -> Result<DupRequest> {
-        Ok(DupRequest { raw: self.as_raw().idup(None)? })
-    }
-}
-
-/// A duplication in progress; see [`Intracomm::idup`]. If it is dropped, this rank does not join the duplicate.
-#[must_use = "this rank joins the duplicate in `wait`"]
-#[derive(Debug)]
-pub struct DupRequest {
-    raw: raw::PendingDup,
-}
-
-impl DupRequest {
-    /// Waits for the other ranks, and returns the duplicate.
-    ///
-    /// # Errors
-    /// As [`dup`](Intracomm::dup).
-    pub fn wait(self) -> Result<Intracomm> {
-        self.raw.wait().map(Intracomm::new)
-    }
-
-    /// Makes progress, and returns whether [`wait`](Self::wait) would return at once.
-    pub fn test(&self) -> bool {
-        self.raw.test()
     }
 }

@@ -6,6 +6,7 @@ mod buffer_p2p;
 mod collective;
 mod communicator;
 mod create;
+mod idup;
 mod in_place;
 mod inter;
 mod intra;
@@ -25,7 +26,7 @@ mod value;
 
 pub use attributes::Key;
 pub use communicator::Communicator;
-pub use create::DupRequest;
+pub use idup::DupRequest;
 pub use inter::Intercomm;
 pub use intra::Intracomm;
 pub use kind::{CollectiveRoot, CommKind, Inter, IntercommRoot, Intra};

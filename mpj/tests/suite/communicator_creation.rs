@@ -296,12 +296,17 @@ fn split_type_groups_ranks_of_a_host(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 3)]
 fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
     let me = world.rank();
-    let (first, second) = (world.idup()?, world.idup()?);
+    let (mut first, second) = (world.idup()?, world.idup()?);
     let mut sum = [0usize];
     world.allreduce(&[me], &mut sum, Op::Sum)?;
     let second = second.wait()?;
-    while !first.test() {}
-    let first = first.wait()?;
+    let request = &mut first;
+    let first = loop {
+        if let Some(outcome) = request.test() {
+            break outcome?;
+        }
+    };
+    assert_eq!(request.test().expect("complete").expect_err("returned before").class(), ErrorClass::Request);
     assert_eq!((&*first.name(), &*second.name()), ("world.idup 1", "world.idup 2"));
     // The two have different messages.
     let right = (me + 1) % 3;

@@ -77,8 +77,8 @@ impl PendingDup {
         inherited.pass_to("idup", &original, comm)
     }
 
-    /// Makes progress, and returns whether [`wait`](Self::wait) would return at once.
-    pub fn test(&self) -> bool {
-        !matches!(self.request.test(), Ok(None))
+    /// Returns the request, for example to test it. [`wait`](Self::wait) returns at once if it is complete.
+    pub fn request(&self) -> &Request {
+        &self.request
     }
 }
