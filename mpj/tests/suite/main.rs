@@ -11,6 +11,7 @@ mod common;
 mod communicator_creation;
 mod communicators;
 mod diagnostics;
+mod error_classes;
 mod exscan;
 mod failures;
 mod features;
