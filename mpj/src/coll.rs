@@ -1,8 +1,11 @@
 //! Collective calls as values, and the algorithms of collectives.
 //!
-//! An [`OwnedCollective`] owns its buffers. [`Intracomm::start`](crate::Intracomm::start) starts it, and
-//! [`Intracomm::prepare`](crate::Intracomm::prepare) makes it persistent. The blocking methods of
+//! An [`OwnedCollective`] owns its buffers. [`Communicator::start`](crate::Communicator::start) starts it, and
+//! [`Communicator::prepare`](crate::Communicator::prepare) makes it persistent. The blocking methods of
 //! [`Intracomm`](crate::Intracomm), which borrow their buffers, have the same names and arguments.
+//!
+//! On an [`Intercomm`](crate::Intercomm), the root is an [`IntercommRoot`](crate::IntercommRoot); the number of a rank
+//! means that rank of the remote group. An `IntercommRoot` other than `Remote` is not a root of an `Intracomm`.
 //!
 //! ```
 //! use mpj::{Op, coll};
@@ -39,7 +42,7 @@ use std::sync::Arc;
 pub use in_place::*;
 pub use mpj_collectives::{Algorithm, Misfit, Operation, Requirement, Rules, algorithms_of};
 
-use crate::address::number;
+use crate::comm::CollectiveRoot;
 use crate::op::Op;
 use crate::raw::collective_call::{self as calls, Call};
 use crate::raw::{self, BlockLayout, Buf};
@@ -62,6 +65,8 @@ impl<B: RecvBuf + Send + 'static> OwnedRecvBuf for B {}
 pub struct OwnedCollective<B> {
     cell: Arc<OwnedCell<B>>,
     bufs: BufsFn<B>,
+    /// Replaces `bufs` at the root.
+    root_bufs: Option<BufsFn<B>>,
     arguments: Arguments,
 }
 
@@ -117,17 +122,27 @@ impl Arguments {
 }
 
 impl<B> OwnedCollective<B> {
+    fn new(buf: B, bufs: BufsFn<B>, arguments: Arguments) -> Self
+    where
+        B: Send + 'static,
+    {
+        OwnedCollective { cell: OwnedCell::shared(buf), bufs, root_bufs: None, arguments }
+    }
+
     /// Calls `f` with the untyped call, and returns its result with the buffers.
     pub(crate) fn with_raw<T>(
         self,
+        comm: &raw::Comm,
         f: impl FnOnce(raw::Collective<'_>, raw::KeepAlive) -> crate::Result<T>,
     ) -> crate::Result<(T, Arc<OwnedCell<B>>, BufsFn<B>)>
     where
         B: Send + Sync + 'static,
     {
-        let bufs = (self.bufs)(&self.cell);
+        let is_root = i32::try_from(comm.rank()) == Ok(self.arguments.root);
+        let bufs_of = self.root_bufs.filter(|_| is_root).unwrap_or(self.bufs);
+        let bufs = bufs_of(&self.cell);
         let keep: raw::KeepAlive = self.cell.clone();
-        f(self.arguments.as_raw(bufs.as_slices()), keep).map(|value| (value, self.cell, self.bufs))
+        f(self.arguments.as_raw(bufs.as_slices()), keep).map(|value| (value, self.cell, bufs_of))
     }
 }
 
@@ -142,7 +157,7 @@ fn two_buffers<S: OwnedSendBuf, R: OwnedRecvBuf>(
     recv: R,
     arguments: Arguments,
 ) -> OwnedCollective<(S, R)> {
-    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs, arguments }
+    OwnedCollective::new((send, recv), OwnedCell::bufs, arguments)
 }
 
 fn buffer_lists<S: OwnedSendBuf, R: OwnedRecvBuf>(
@@ -150,26 +165,19 @@ fn buffer_lists<S: OwnedSendBuf, R: OwnedRecvBuf>(
     recv: Vec<R>,
     arguments: Arguments,
 ) -> OwnedCollective<(Vec<S>, Vec<R>)> {
-    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs_per_rank, arguments }
+    OwnedCollective::new((send, recv), OwnedCell::bufs_per_rank, arguments)
 }
 
 /// A barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
 pub fn barrier() -> OwnedCollective<()> {
-    OwnedCollective {
-        cell: OwnedCell::shared(()),
-        bufs: |_| CallBufs::Pair([Buf::empty(), Buf::empty()]),
-        arguments: Arguments::of(calls::BARRIER),
-    }
+    let bufs: BufsFn<()> = |_| CallBufs::Pair([Buf::empty(), Buf::empty()]);
+    OwnedCollective::new((), bufs, Arguments::of(calls::BARRIER))
 }
 
 /// A broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
-pub fn bcast<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective<B> {
+pub fn bcast<B: OwnedRecvBuf>(buf: B, root: impl CollectiveRoot) -> OwnedCollective<B> {
     let bufs: BufsFn<B> = |cell| CallBufs::Pair([Buf::empty(), cell.recv_buf()]);
-    OwnedCollective {
-        cell: OwnedCell::shared(buf),
-        bufs,
-        arguments: Arguments { root: number(root), ..Arguments::of(calls::BCAST) },
-    }
+    OwnedCollective::new(buf, bufs, Arguments { root: root.number(), ..Arguments::of(calls::BCAST) })
 }
 
 /// A reduction to one rank: see [`Intracomm::reduce`](crate::Intracomm::reduce).
@@ -177,9 +185,9 @@ pub fn reduce<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
     op: Op,
-    root: usize,
+    root: impl CollectiveRoot,
 ) -> OwnedCollective<(S, R)> {
-    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::reduction(calls::REDUCE, op) })
+    two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::reduction(calls::REDUCE, op) })
 }
 
 /// A reduction to all ranks: see [`Intracomm::allreduce`](crate::Intracomm::allreduce).
@@ -222,8 +230,12 @@ pub fn scan<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> Owned
 }
 
 /// A gather of equal blocks: see [`Intracomm::gather`](crate::Intracomm::gather).
-pub fn gather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, root: usize) -> OwnedCollective<(S, R)> {
-    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::of(calls::GATHER) })
+pub fn gather<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
+    two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::GATHER) })
 }
 
 /// A gather of different blocks: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
@@ -232,15 +244,19 @@ pub fn gatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     recv: R,
     counts: &[usize],
     displacements: &[usize],
-    root: usize,
+    root: impl CollectiveRoot,
 ) -> OwnedCollective<(S, R)> {
     let layout = Layout::varying(counts, displacements);
-    two_buffers(send, recv, Arguments { recv: layout, root: number(root), ..Arguments::of(calls::GATHERV) })
+    two_buffers(send, recv, Arguments { recv: layout, root: root.number(), ..Arguments::of(calls::GATHERV) })
 }
 
 /// A scatter of equal blocks: see [`Intracomm::scatter`](crate::Intracomm::scatter).
-pub fn scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, root: usize) -> OwnedCollective<(S, R)> {
-    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::of(calls::SCATTER) })
+pub fn scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
+    two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::SCATTER) })
 }
 
 /// A scatter of different blocks: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
@@ -249,10 +265,10 @@ pub fn scatterv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     counts: &[usize],
     displacements: &[usize],
     recv: R,
-    root: usize,
+    root: impl CollectiveRoot,
 ) -> OwnedCollective<(S, R)> {
     let layout = Layout::varying(counts, displacements);
-    two_buffers(send, recv, Arguments { send: layout, root: number(root), ..Arguments::of(calls::SCATTERV) })
+    two_buffers(send, recv, Arguments { send: layout, root: root.number(), ..Arguments::of(calls::SCATTERV) })
 }
 
 /// A gather to all ranks: see [`Intracomm::allgather`](crate::Intracomm::allgather).

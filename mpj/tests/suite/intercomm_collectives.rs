@@ -3,7 +3,7 @@
 
 use crate::common::{LONG, job, ranks, samples};
 use crate::intercomm::{SHAPES, connect};
-use mpj::{ErrorClass, Intercomm, IntercommRoot, Op, SendBuf, World, raw};
+use mpj::{ErrorClass, Intercomm, IntercommRoot, Op, SendBuf, World, coll, raw};
 
 /// One rank of a job whose two groups are connected by [`connect`].
 struct Side {
@@ -239,6 +239,46 @@ fn started_and_prepared_collectives_work() {
         assert!(theirs.iter().map(|rank| *rank as usize).eq(side.remote()));
         Ok(())
     });
+}
+
+#[test]
+fn owned_collectives_are_started_and_prepared() {
+    each_root(|side, root, argument| {
+        let is_root = argument == IntercommRoot::This;
+        let (mine, others) = (samples::<u64>(side.me, 0, 4), side.remote());
+        let bcast = side.inter.start(coll::bcast(mine.clone(), argument))?;
+        let all = vec![0u64; if is_root { 4 * others.len() } else { 0 }];
+        let gather = side.inter.start(coll::gather(mine.clone(), all, argument))?;
+        let mut total = side.inter.prepare(coll::allreduce(mine.clone(), vec![0u64; 4], Op::Sum))?;
+        let ((_, all), _) = gather.wait()?;
+        if is_root {
+            assert_eq!(all, others.iter().flat_map(|rank| samples(*rank, 0, 4)).collect::<Vec<u64>>());
+        }
+        let (items, _) = bcast.wait()?;
+        let is_remote = matches!(argument, IntercommRoot::Remote(_));
+        assert_eq!(items, samples::<u64>(if is_remote { root } else { side.me }, 0, 4));
+        for round in 0..2 {
+            total.buffers_mut().0 = samples(side.me, round, 4);
+            assert_eq!(total.start()?.wait()?.1, sum(&others, round, 4));
+        }
+        let twin = side.inter.idup()?.wait()?;
+        let mut word = [if is_root { root } else { usize::MAX }];
+        twin.bcast(&mut word, argument)?;
+        assert_eq!(word[0], if is_root || is_remote { root } else { usize::MAX });
+        Ok(())
+    });
+}
+
+#[mpj::test(ranks = 2)]
+fn root_of_an_intercommunicator_is_refused_by_an_intracommunicator(world: World) -> mpj::Result<()> {
+    for root in [IntercommRoot::This, IntercommRoot::Null] {
+        let comm = world.dup()?;
+        let error = comm.start(coll::bcast([0u8], root)).expect_err("not a rank");
+        assert_eq!(error.class(), ErrorClass::Root, "{error}");
+    }
+    let (items, _) = world.start(coll::bcast([world.rank()], IntercommRoot::Remote(1)))?.wait()?;
+    assert_eq!(items, [1]);
+    Ok(())
 }
 
 #[test]
