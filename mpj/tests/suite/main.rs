@@ -23,6 +23,7 @@ mod hangs;
 mod in_place;
 mod intercomm;
 mod intercomm_collectives;
+mod intercomm_creation;
 mod isolation;
 mod messages;
 mod mpijava;
