@@ -20,6 +20,7 @@ mod generalized;
 mod graphs;
 mod groups;
 mod hangs;
+mod idup;
 mod in_place;
 mod intercomm;
 mod intercomm_collectives;
