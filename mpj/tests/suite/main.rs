@@ -59,6 +59,7 @@ mod request_set;
 mod requests;
 mod scopes;
 mod send_modes;
+mod signed_blocks;
 mod split_views;
 mod stats;
 mod timed_waits;
