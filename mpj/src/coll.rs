@@ -1,8 +1,11 @@
 //! Collective calls as values, and the algorithms of collectives.
 //!
-//! An [`OwnedCollective`] owns its buffers. [`Intracomm::start`](crate::Intracomm::start) starts it, and
-//! [`Intracomm::prepare`](crate::Intracomm::prepare) makes it persistent. The blocking methods of
+//! An [`OwnedCollective`] owns its buffers. [`Communicator::start`](crate::Communicator::start) starts it, and
+//! [`Communicator::prepare`](crate::Communicator::prepare) makes it persistent. The blocking methods of
 //! [`Intracomm`](crate::Intracomm), which borrow their buffers, have the same names and arguments.
+//!
+//! On an [`Intercomm`](crate::Intercomm), the root is an [`IntercommRoot`](crate::IntercommRoot); the number of a rank
+//! means that rank of the remote group. An `IntercommRoot` other than `Remote` is not a root of an `Intracomm`.
 //!
 //! ```
 //! use mpj::{Op, coll};
@@ -39,7 +42,7 @@ use std::sync::Arc;
 pub use in_place::*;
 pub use mpj_collectives::{Algorithm, Misfit, Operation, Requirement, Rules, algorithms_of};
 
-use crate::address::number;
+use crate::comm::CollectiveRoot;
 use crate::op::Op;
 use crate::raw::collective_call::{self as calls, Call};
 use crate::raw::{self, BlockLayout, Buf};
@@ -47,11 +50,23 @@ use crate::request::{BufsFn, CallBufs, OwnedCell};
 use crate::types::{RecvBuf, SendBuf};
 pub use neighbor::*;
 
+/// A send buffer that a collective call can own.
+pub trait OwnedSendBuf: SendBuf + Send + 'static {}
+
+impl<B: SendBuf + Send + 'static> OwnedSendBuf for B {}
+
+/// A receive buffer that a collective call can own.
+pub trait OwnedRecvBuf: RecvBuf + Send + 'static {}
+
+impl<B: RecvBuf + Send + 'static> OwnedRecvBuf for B {}
+
 /// A collective call that owns its buffers `B`. See the [module](self).
 #[must_use = "start or prepare it"]
 pub struct OwnedCollective<B> {
     cell: Arc<OwnedCell<B>>,
     bufs: BufsFn<B>,
+    /// Replaces `bufs` at the root.
+    root_bufs: Option<BufsFn<B>>,
     arguments: Arguments,
 }
 
@@ -107,17 +122,27 @@ impl Arguments {
 }
 
 impl<B> OwnedCollective<B> {
+    fn new(buf: B, bufs: BufsFn<B>, arguments: Arguments) -> Self
+    where
+        B: Send + 'static,
+    {
+        OwnedCollective { cell: OwnedCell::shared(buf), bufs, root_bufs: None, arguments }
+    }
+
     /// Calls `f` with the untyped call, and returns its result with the buffers.
     pub(crate) fn with_raw<T>(
         self,
+        comm: &raw::Comm,
         f: impl FnOnce(raw::Collective<'_>, raw::KeepAlive) -> crate::Result<T>,
     ) -> crate::Result<(T, Arc<OwnedCell<B>>, BufsFn<B>)>
     where
         B: Send + Sync + 'static,
     {
-        let bufs = (self.bufs)(&self.cell);
+        let is_root = i32::try_from(comm.rank()) == Ok(self.arguments.root);
+        let bufs_of = self.root_bufs.filter(|_| is_root).unwrap_or(self.bufs);
+        let bufs = bufs_of(&self.cell);
         let keep: raw::KeepAlive = self.cell.clone();
-        f(self.arguments.as_raw(bufs.as_slices()), keep).map(|value| (value, self.cell, self.bufs))
+        f(self.arguments.as_raw(bufs.as_slices()), keep).map(|value| (value, self.cell, bufs_of))
     }
 }
 
@@ -127,65 +152,56 @@ impl<B> fmt::Debug for OwnedCollective<B> {
     }
 }
 
-fn two_buffers<S, R>(send: S, recv: R, arguments: Arguments) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
-    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs, arguments }
+fn two_buffers<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    arguments: Arguments,
+) -> OwnedCollective<(S, R)> {
+    OwnedCollective::new((send, recv), OwnedCell::bufs, arguments)
 }
 
-fn buffer_lists<S, R>(send: Vec<S>, recv: Vec<R>, arguments: Arguments) -> OwnedCollective<(Vec<S>, Vec<R>)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
-    OwnedCollective { cell: OwnedCell::shared((send, recv)), bufs: OwnedCell::bufs_per_rank, arguments }
+fn buffer_lists<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: Vec<S>,
+    recv: Vec<R>,
+    arguments: Arguments,
+) -> OwnedCollective<(Vec<S>, Vec<R>)> {
+    OwnedCollective::new((send, recv), OwnedCell::bufs_per_rank, arguments)
 }
 
 /// A barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
 pub fn barrier() -> OwnedCollective<()> {
-    OwnedCollective {
-        cell: OwnedCell::shared(()),
-        bufs: |_| CallBufs::Pair([Buf::empty(), Buf::empty()]),
-        arguments: Arguments::of(calls::BARRIER),
-    }
+    let bufs: BufsFn<()> = |_| CallBufs::Pair([Buf::empty(), Buf::empty()]);
+    OwnedCollective::new((), bufs, Arguments::of(calls::BARRIER))
 }
 
 /// A broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
-pub fn bcast<B: RecvBuf + Send + 'static>(buf: B, root: usize) -> OwnedCollective<B> {
+pub fn bcast<B: OwnedRecvBuf>(buf: B, root: impl CollectiveRoot) -> OwnedCollective<B> {
     let bufs: BufsFn<B> = |cell| CallBufs::Pair([Buf::empty(), cell.recv_buf()]);
-    OwnedCollective {
-        cell: OwnedCell::shared(buf),
-        bufs,
-        arguments: Arguments { root: number(root), ..Arguments::of(calls::BCAST) },
-    }
+    OwnedCollective::new(buf, bufs, Arguments { root: root.number(), ..Arguments::of(calls::BCAST) })
 }
 
 /// A reduction to one rank: see [`Intracomm::reduce`](crate::Intracomm::reduce).
-pub fn reduce<S, R>(send: S, recv: R, op: Op, root: usize) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
-    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::reduction(calls::REDUCE, op) })
+pub fn reduce<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    op: Op,
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
+    two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::reduction(calls::REDUCE, op) })
 }
 
 /// A reduction to all ranks: see [`Intracomm::allreduce`](crate::Intracomm::allreduce).
-pub fn allreduce<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn allreduce<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::ALLREDUCE, op))
 }
 
 /// A reduction of which each rank gets a block: see [`Intracomm::reduce_scatter`](crate::Intracomm::reduce_scatter).
-pub fn reduce_scatter<S, R>(send: S, recv: R, counts: &[usize], op: Op) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn reduce_scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    counts: &[usize],
+    op: Op,
+) -> OwnedCollective<(S, R)> {
     two_buffers(
         send,
         recv,
@@ -195,102 +211,78 @@ where
 
 /// A reduction whose result is scattered in equal blocks: see
 /// [`Intracomm::reduce_scatter_block`](crate::Intracomm::reduce_scatter_block).
-pub fn reduce_scatter_block<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn reduce_scatter_block<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    op: Op,
+) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::REDUCE_SCATTER_BLOCK, op))
 }
 
 /// An exclusive prefix reduction: see [`Intracomm::exscan`](crate::Intracomm::exscan).
-pub fn exscan<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn exscan<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::EXSCAN, op))
 }
 
 /// A prefix reduction: see [`Intracomm::scan`](crate::Intracomm::scan).
-pub fn scan<S, R>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn scan<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::SCAN, op))
 }
 
 /// A gather of equal blocks: see [`Intracomm::gather`](crate::Intracomm::gather).
-pub fn gather<S, R>(send: S, recv: R, root: usize) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
-    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::of(calls::GATHER) })
+pub fn gather<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
+    two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::GATHER) })
 }
 
 /// A gather of different blocks: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
-pub fn gatherv<S, R>(
+pub fn gatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
     counts: &[usize],
     displacements: &[usize],
-    root: usize,
-) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
     let layout = Layout::varying(counts, displacements);
-    two_buffers(send, recv, Arguments { recv: layout, root: number(root), ..Arguments::of(calls::GATHERV) })
+    two_buffers(send, recv, Arguments { recv: layout, root: root.number(), ..Arguments::of(calls::GATHERV) })
 }
 
 /// A scatter of equal blocks: see [`Intracomm::scatter`](crate::Intracomm::scatter).
-pub fn scatter<S, R>(send: S, recv: R, root: usize) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
-    two_buffers(send, recv, Arguments { root: number(root), ..Arguments::of(calls::SCATTER) })
+pub fn scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: S,
+    recv: R,
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
+    two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::SCATTER) })
 }
 
 /// A scatter of different blocks: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
-pub fn scatterv<S, R>(
+pub fn scatterv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     counts: &[usize],
     displacements: &[usize],
     recv: R,
-    root: usize,
-) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+    root: impl CollectiveRoot,
+) -> OwnedCollective<(S, R)> {
     let layout = Layout::varying(counts, displacements);
-    two_buffers(send, recv, Arguments { send: layout, root: number(root), ..Arguments::of(calls::SCATTERV) })
+    two_buffers(send, recv, Arguments { send: layout, root: root.number(), ..Arguments::of(calls::SCATTERV) })
 }
 
 /// A gather to all ranks: see [`Intracomm::allgather`](crate::Intracomm::allgather).
-pub fn allgather<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn allgather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::ALLGATHER))
 }
 
 /// A gather of different blocks to all ranks: see [`Intracomm::allgatherv`](crate::Intracomm::allgatherv).
-pub fn allgatherv<S, R>(
+pub fn allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
     counts: &[usize],
     displacements: &[usize],
-) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+) -> OwnedCollective<(S, R)> {
     two_buffers(
         send,
         recv,
@@ -299,25 +291,17 @@ where
 }
 
 /// An exchange of equal blocks: see [`Intracomm::alltoall`](crate::Intracomm::alltoall).
-pub fn alltoall<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn alltoall<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::ALLTOALL))
 }
 
 /// An exchange of different blocks: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
-pub fn alltoallv<S, R>(
+pub fn alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     send_parts: (&[usize], &[usize]),
     recv: R,
     recv_parts: (&[usize], &[usize]),
-) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+) -> OwnedCollective<(S, R)> {
     let parts = |(counts, displacements): (&[usize], &[usize])| Layout::varying(counts, displacements);
     two_buffers(
         send,
@@ -346,10 +330,9 @@ where
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-pub fn alltoallw<S, R>(send: Vec<S>, recv: Vec<R>) -> OwnedCollective<(Vec<S>, Vec<R>)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn alltoallw<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: Vec<S>,
+    recv: Vec<R>,
+) -> OwnedCollective<(Vec<S>, Vec<R>)> {
     buffer_lists(send, recv, Arguments::of(calls::ALLTOALLW))
 }

@@ -1,5 +1,7 @@
 //! Errors: a class of the MPI standard, the call, and a description.
 
+mod class;
+
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -8,54 +10,8 @@ use mpj_datatypes::{InvalidValueError, OutOfRangeError, OverlapError, TooLongErr
 use mpj_devices::{BufError, Fault, OpenError};
 use mpj_pool::AllocError;
 
+pub use self::class::ErrorClass;
 use crate::view::{SplitViewsError, ViewError};
-
-/// The error classes of MPI that occur here, with the values of the MPI 5.0 ABI.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum ErrorClass {
-    /// A buffer that cannot be used.
-    Buffer = 1,
-    /// A count that is too large or does not fit the other arguments.
-    Count = 2,
-    /// A datatype that does not match or cannot be used, or an invalid value of a type.
-    Type = 3,
-    /// A tag outside 0 to 2,147,483,647.
-    Tag = 4,
-    /// A communicator that was freed, exists already, or cannot be freed.
-    Comm = 5,
-    /// A rank outside the communicator.
-    Rank = 6,
-    /// A request that was cancelled, is still active, or cannot return its buffer.
-    Request = 7,
-    /// A root outside the communicator.
-    Root = 8,
-    /// A group that does not fit the communicator, or differs between its members.
-    Group = 9,
-    /// An operation that is not defined for the type.
-    Op = 10,
-    /// A topology that a communicator does not have, or whose description is invalid.
-    Topology = 11,
-    /// Dimensions or coordinates that are invalid or do not fit the ranks.
-    Dims = 12,
-    /// Any other argument.
-    Arg = 13,
-    /// A message longer than its receive buffer or the given limit, or packed data longer than the layout.
-    Truncate = 15,
-    /// Anything else.
-    Other = 16,
-    /// A broken invariant of this library: please report it.
-    Intern = 17,
-    /// An empty or too long key of an [`Info`](crate::Info).
-    InfoKey = 31,
-    /// A too long value of an [`Info`](crate::Info).
-    InfoValue = 33,
-    /// Memory, or the space for one more message, is exhausted.
-    NoMem = 39,
-    /// A rank that has died, cannot be reached, or takes no further part in the job, the communicator or the operation.
-    ProcAborted = 58,
-}
 
 /// Why a call failed.
 ///

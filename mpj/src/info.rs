@@ -27,6 +27,36 @@ impl Info {
         Info { entries: BTreeMap::new() }
     }
 
+    /// Returns the facts about this process that MPI has in an info (MPI_Info_create_env): `command` and `argv` from the
+    /// words of its command line, `wdir`, `host`, `arch` and `thread_level`. Leaves out values that are too long.
+    ///
+    /// ```
+    /// let info = mpj::Info::of_process(["prog", "-n", "5"]);
+    /// assert_eq!((info.get("command"), info.get("argv")), (Some("prog"), Some("-n 5")));
+    /// assert_eq!(info.get("thread_level"), Some("MPI_THREAD_MULTIPLE"));
+    /// ```
+    pub fn of_process<'a>(command_line: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut words = command_line.into_iter();
+        let command = words.next().map(str::to_owned);
+        let arguments = words.collect::<Vec<_>>().join(" ");
+        let directory = std::env::current_dir().ok().map(|path| path.to_string_lossy().into_owned());
+        let system = rustix::system::uname();
+        let mut info = Info::new();
+        for (key, value) in [
+            ("command", command),
+            ("argv", Some(arguments)),
+            ("wdir", directory),
+            ("host", Some(system.nodename().to_string_lossy().into_owned())),
+            ("arch", Some(system.machine().to_string_lossy().into_owned())),
+            ("thread_level", Some("MPI_THREAD_MULTIPLE".to_owned())),
+        ] {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                let _ = info.set(key, &value);
+            }
+        }
+        info
+    }
+
     /// Sets a hint, and returns its old value.
     ///
     /// # Errors

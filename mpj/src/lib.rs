@@ -133,8 +133,8 @@ pub use address::{
     ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, TAG_UB, Tag,
 };
 pub use comm::{
-    AttachedBuffer, Communicator, DupRequest, Inter, Intercomm, IntercommRoot, Intra, Intracomm, Key,
-    Message, ObjectRequest, ReceivedBuffer,
+    AttachedBuffer, CollectiveRoot, CommKind, Communicator, DupRequest, Inter, Intercomm, IntercommRoot,
+    Intra, Intracomm, Key, Message, ObjectRequest, ReceivedBuffer,
 };
 pub use datatypes::Datatype;
 pub use error::{BoxError, Error, ErrorClass, Result};

@@ -106,7 +106,7 @@ impl Op {
             Op::MinLoc | Op::MaxLoc => pairs::elements(datatype).is_some(),
             _ => datatype
                 .single_primitive()
-                .is_some_and(|primitive| predefined::is_defined_for(self, primitive)),
+                .is_some_and(|primitive| predefined::kernel(self, primitive).is_some()),
         };
         let of = || match (self, datatype.single_primitive()) {
             (Op::MinLoc | Op::MaxLoc, _) => "items that are not pairs of two numbers",
@@ -157,37 +157,38 @@ impl Op {
             // Without items the pointers can be null, which a user function must not get.
             return Ok(());
         }
+        if let Some(primitive) = datatype.single_primitive()
+            && let Some(kernel) = predefined::kernel(self, primitive)
+        {
+            if datatype.is_contiguous() {
+                // Do not enumerate the runs, which would allocate.
+                // SAFETY: the caller's contract; the items are adjacent primitives.
+                unsafe { kernel(from, into, count * datatype.size()) };
+                return Ok(());
+            }
+            for run in datatype.runs(count) {
+                let offset = run.offset as isize;
+                let (from, into) = (from.wrapping_offset(offset), into.wrapping_offset(offset));
+                // SAFETY: as above; a run of a homogeneous type consists of whole primitives.
+                unsafe { kernel(from, into, run.len) };
+            }
+            return Ok(());
+        }
         match self {
             // SAFETY: the caller's contract.
-            Op::User(user) => return unsafe { user.combine(from, into, count, datatype, order) },
-            Op::NoOp => return Ok(()),
+            Op::User(user) => unsafe { user.combine(from, into, count, datatype, order)? },
             Op::Replace => {
                 // SAFETY: the caller's contract.
                 unsafe { datatype.transpack(from, count, datatype, into, count, 0..usize::MAX) };
-                return Ok(());
             }
             Op::MinLoc | Op::MaxLoc => {
                 let Some(pair) = pairs::elements(datatype) else { return Ok(()) };
                 let is_max = matches!(self, Op::MaxLoc);
                 // SAFETY: the caller's contract; the pair is that of the datatype.
                 unsafe { pairs::combine(is_max, &pair, from, into, (count, datatype.extent())) };
-                return Ok(());
             }
+            // The others have kernels.
             _ => (),
-        }
-        let Some(primitive) = datatype.single_primitive() else { return Ok(()) };
-        let size = primitive.size();
-        if datatype.is_contiguous() {
-            // Do not enumerate the runs, which would allocate.
-            // SAFETY: the caller's contract; the items are adjacent primitives.
-            unsafe { predefined::combine(self, primitive, from, into, count * (datatype.size() / size)) };
-            return Ok(());
-        }
-        for run in datatype.runs(count) {
-            let offset = run.offset as isize;
-            let (from, into) = (from.wrapping_offset(offset), into.wrapping_offset(offset));
-            // SAFETY: as above; a run of a homogeneous type consists of whole primitives.
-            unsafe { predefined::combine(self, primitive, from, into, run.len / size) };
         }
         Ok(())
     }

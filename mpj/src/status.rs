@@ -30,12 +30,14 @@ pub struct Status {
     tag: i32,
     bytes: usize,
     primitive_code: u8,
+    is_cancelled: bool,
 }
 
 impl Status {
     pub(crate) fn of(message: &Envelope) -> Self {
         let source = i32::try_from(message.source).unwrap_or(i32::MAX);
-        Status { source, tag: message.tag, bytes: message.bytes, primitive_code: message.code }
+        let (tag, bytes, primitive_code) = (message.tag, message.bytes, message.code);
+        Status { source, tag, bytes, primitive_code, is_cancelled: false }
     }
 
     /// Creates a status, for example for a [generalized request](crate::raw::generalized) (MPI_Status_set_source and
@@ -46,12 +48,13 @@ impl Status {
             tag,
             bytes,
             primitive_code: 0,
+            is_cancelled: false,
         }
     }
 
     /// Returns the status of a receive from `PROC_NULL`, or of an operation without a message.
     pub(crate) fn empty() -> Self {
-        Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, primitive_code: 0 }
+        Status::new(None, mpj_devices::ANY_TAG, 0)
     }
 
     /// Returns the sender's rank; `None` after a receive from [`PROC_NULL`](crate::PROC_NULL), a send or a collective.
@@ -75,6 +78,18 @@ impl Status {
     /// Returns the length of the message in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns whether the operation was cancelled (MPI_Test_cancelled). A cancelled receive has no status, but an error
+    /// that [says so](crate::Error::is_cancelled).
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled
+    }
+
+    /// Says whether the operation was cancelled, for a [generalized request](crate::raw::generalized)
+    /// (MPI_Status_set_cancelled).
+    pub fn set_cancelled(&mut self, is_cancelled: bool) {
+        self.is_cancelled = is_cancelled;
     }
 
     /// Returns the primitive of which the message consists; `None` if it is empty or has several.

@@ -1,16 +1,86 @@
-//! Collectives in which each rank's buffer already has its own items (`MPI_IN_PLACE`), as values. In a collective with a
-//! root, only the root could have them, so those have no such form.
+//! Collectives in which the buffer of each rank, or of the root, already has the rank's own items (`MPI_IN_PLACE`), as
+//! values. Intercommunicators have none of them.
 
-use super::{Arguments, Layout, OwnedCollective};
+use super::{Arguments, Layout, OwnedCollective, OwnedRecvBuf};
+use crate::address::number;
 use crate::op::Op;
 use crate::raw::Buf;
 use crate::raw::collective_call as calls;
 use crate::request::{BufsFn, CallBufs, OwnedCell};
 use crate::types::RecvBuf;
 
-fn in_place<B: RecvBuf + Send + 'static>(buf: B, arguments: Arguments) -> OwnedCollective<B> {
-    let bufs: BufsFn<B> = |cell| CallBufs::Pair([Buf::in_place(), cell.recv_buf()]);
-    OwnedCollective { cell: OwnedCell::shared(buf), bufs, arguments }
+fn in_place<B: OwnedRecvBuf>(buf: B, arguments: Arguments) -> OwnedCollective<B> {
+    OwnedCollective::new(buf, receive_in_place, arguments)
+}
+
+/// A call whose ranks other than the root have one buffer, from which they send, or into which they receive.
+fn in_place_at_root<B: OwnedRecvBuf>(
+    buf: B,
+    root: usize,
+    root_bufs: BufsFn<B>,
+    arguments: Arguments,
+) -> OwnedCollective<B> {
+    let bufs: BufsFn<B> = |cell| {
+        let items = cell.recv_buf();
+        CallBufs::Pair([items.clone(), items])
+    };
+    let arguments = Arguments { root: number(root), ..arguments };
+    OwnedCollective { root_bufs: Some(root_bufs), ..OwnedCollective::new(buf, bufs, arguments) }
+}
+
+/// A reduction to one rank: see [`Intracomm::reduce_in_place`](crate::Intracomm::reduce_in_place).
+///
+/// ```
+/// use mpj::{Op, coll};
+///
+/// # mpj::threads(3, |world| {
+/// let sums = world.start(coll::reduce_in_place([1, world.rank()], Op::Sum, 2))?;
+/// let (sums, _status) = sums.wait()?;
+/// assert_eq!(sums, if world.rank() == 2 { [3, 3] } else { [1, world.rank()] });
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn reduce_in_place<B: OwnedRecvBuf>(buf: B, op: Op, root: usize) -> OwnedCollective<B> {
+    in_place_at_root(buf, root, receive_in_place, Arguments::reduction(calls::REDUCE, op))
+}
+
+/// A gather of equal blocks: see [`Intracomm::gather_in_place`](crate::Intracomm::gather_in_place).
+pub fn gather_in_place<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective<B> {
+    in_place_at_root(buf, root, receive_in_place, Arguments::of(calls::GATHER))
+}
+
+/// A gather of different blocks: see [`Intracomm::gatherv_in_place`](crate::Intracomm::gatherv_in_place).
+pub fn gatherv_in_place<B: OwnedRecvBuf>(
+    buf: B,
+    counts: &[usize],
+    displacements: &[usize],
+    root: usize,
+) -> OwnedCollective<B> {
+    let recv = Layout::varying(counts, displacements);
+    in_place_at_root(buf, root, receive_in_place, Arguments { recv, ..Arguments::of(calls::GATHERV) })
+}
+
+/// A scatter of equal blocks: see [`Intracomm::scatter_in_place`](crate::Intracomm::scatter_in_place).
+pub fn scatter_in_place<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective<B> {
+    in_place_at_root(buf, root, send_in_place, Arguments::of(calls::SCATTER))
+}
+
+/// A scatter of different blocks: see [`Intracomm::scatterv_in_place`](crate::Intracomm::scatterv_in_place).
+pub fn scatterv_in_place<B: OwnedRecvBuf>(
+    buf: B,
+    counts: &[usize],
+    displacements: &[usize],
+    root: usize,
+) -> OwnedCollective<B> {
+    let send = Layout::varying(counts, displacements);
+    in_place_at_root(buf, root, send_in_place, Arguments { send, ..Arguments::of(calls::SCATTERV) })
+}
+
+fn receive_in_place<B: RecvBuf>(cell: &OwnedCell<B>) -> CallBufs {
+    CallBufs::Pair([Buf::in_place(), cell.recv_buf()])
+}
+
+fn send_in_place<B: RecvBuf>(cell: &OwnedCell<B>) -> CallBufs {
+    CallBufs::Pair([cell.recv_buf(), Buf::in_place()])
 }
 
 /// A reduction for all ranks: see [`Intracomm::allreduce_in_place`](crate::Intracomm::allreduce_in_place).
@@ -23,61 +93,60 @@ fn in_place<B: RecvBuf + Send + 'static>(buf: B, arguments: Arguments) -> OwnedC
 /// assert_eq!(sums.wait()?.0, [3, 3]);
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-pub fn allreduce_in_place<B: RecvBuf + Send + 'static>(buf: B, op: Op) -> OwnedCollective<B> {
+pub fn allreduce_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::ALLREDUCE, op))
 }
 
 /// A reduction whose result is scattered: see
 /// [`Intracomm::reduce_scatter_in_place`](crate::Intracomm::reduce_scatter_in_place).
-pub fn reduce_scatter_in_place<B>(buf: B, counts: &[usize], op: Op) -> OwnedCollective<B>
-where
-    B: RecvBuf + Send + 'static,
-{
+pub fn reduce_scatter_in_place<B: OwnedRecvBuf>(buf: B, counts: &[usize], op: Op) -> OwnedCollective<B> {
     let send = Layout::varying(counts, &[]);
     in_place(buf, Arguments { send, ..Arguments::reduction(calls::REDUCE_SCATTER, op) })
 }
 
 /// A reduction whose result is scattered in equal blocks: see
 /// [`Intracomm::reduce_scatter_block_in_place`](crate::Intracomm::reduce_scatter_block_in_place).
-pub fn reduce_scatter_block_in_place<B: RecvBuf + Send + 'static>(buf: B, op: Op) -> OwnedCollective<B> {
+pub fn reduce_scatter_block_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::REDUCE_SCATTER_BLOCK, op))
 }
 
 /// A prefix reduction: see [`Intracomm::scan_in_place`](crate::Intracomm::scan_in_place).
-pub fn scan_in_place<B: RecvBuf + Send + 'static>(buf: B, op: Op) -> OwnedCollective<B> {
+pub fn scan_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::SCAN, op))
 }
 
 /// An exclusive prefix reduction: see [`Intracomm::exscan_in_place`](crate::Intracomm::exscan_in_place).
-pub fn exscan_in_place<B: RecvBuf + Send + 'static>(buf: B, op: Op) -> OwnedCollective<B> {
+pub fn exscan_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::EXSCAN, op))
 }
 
 /// A gather to all ranks: see [`Intracomm::allgather_in_place`](crate::Intracomm::allgather_in_place).
-pub fn allgather_in_place<B: RecvBuf + Send + 'static>(buf: B) -> OwnedCollective<B> {
+pub fn allgather_in_place<B: OwnedRecvBuf>(buf: B) -> OwnedCollective<B> {
     in_place(buf, Arguments::of(calls::ALLGATHER))
 }
 
 /// A gather of different blocks to all ranks: see
 /// [`Intracomm::allgatherv_in_place`](crate::Intracomm::allgatherv_in_place).
-pub fn allgatherv_in_place<B>(buf: B, counts: &[usize], displacements: &[usize]) -> OwnedCollective<B>
-where
-    B: RecvBuf + Send + 'static,
-{
+pub fn allgatherv_in_place<B: OwnedRecvBuf>(
+    buf: B,
+    counts: &[usize],
+    displacements: &[usize],
+) -> OwnedCollective<B> {
     let recv = Layout::varying(counts, displacements);
     in_place(buf, Arguments { recv, ..Arguments::of(calls::ALLGATHERV) })
 }
 
 /// An exchange of equal blocks: see [`Intracomm::alltoall_in_place`](crate::Intracomm::alltoall_in_place).
-pub fn alltoall_in_place<B: RecvBuf + Send + 'static>(buf: B) -> OwnedCollective<B> {
+pub fn alltoall_in_place<B: OwnedRecvBuf>(buf: B) -> OwnedCollective<B> {
     in_place(buf, Arguments::of(calls::ALLTOALL))
 }
 
 /// An exchange of different blocks: see [`Intracomm::alltoallv_in_place`](crate::Intracomm::alltoallv_in_place).
-pub fn alltoallv_in_place<B>(buf: B, counts: &[usize], displacements: &[usize]) -> OwnedCollective<B>
-where
-    B: RecvBuf + Send + 'static,
-{
+pub fn alltoallv_in_place<B: OwnedRecvBuf>(
+    buf: B,
+    counts: &[usize],
+    displacements: &[usize],
+) -> OwnedCollective<B> {
     let recv = Layout::varying(counts, displacements);
     in_place(buf, Arguments { recv, ..Arguments::of(calls::ALLTOALLV) })
 }

@@ -1,8 +1,7 @@
 //! Neighbourhood collectives as values.
 
-use super::{Arguments, Layout, OwnedCollective, buffer_lists, two_buffers};
+use super::{Arguments, Layout, OwnedCollective, OwnedRecvBuf, OwnedSendBuf, buffer_lists, two_buffers};
 use crate::raw::collective_call as calls;
-use crate::types::{RecvBuf, SendBuf};
 
 /// A gather from the neighbours: see
 /// [`TopologyComm::neighbor_allgather`](crate::topology::TopologyComm::neighbor_allgather).
@@ -23,26 +22,18 @@ use crate::types::{RecvBuf, SendBuf};
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-pub fn neighbor_allgather<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn neighbor_allgather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLGATHER))
 }
 
 /// A gather of different blocks from the neighbours: see
 /// [`TopologyComm::neighbor_allgatherv`](crate::topology::TopologyComm::neighbor_allgatherv).
-pub fn neighbor_allgatherv<S, R>(
+pub fn neighbor_allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
     counts: &[usize],
     displacements: &[usize],
-) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+) -> OwnedCollective<(S, R)> {
     two_buffers(
         send,
         recv,
@@ -55,26 +46,18 @@ where
 
 /// An exchange of equal blocks with the neighbours: see
 /// [`TopologyComm::neighbor_alltoall`](crate::topology::TopologyComm::neighbor_alltoall).
-pub fn neighbor_alltoall<S, R>(send: S, recv: R) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn neighbor_alltoall<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLTOALL))
 }
 
 /// An exchange of different blocks with the neighbours: see
 /// [`TopologyComm::neighbor_alltoallv`](crate::topology::TopologyComm::neighbor_alltoallv).
-pub fn neighbor_alltoallv<S, R>(
+pub fn neighbor_alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     send_blocks: (&[usize], &[usize]),
     recv: R,
     recv_blocks: (&[usize], &[usize]),
-) -> OwnedCollective<(S, R)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+) -> OwnedCollective<(S, R)> {
     let blocks = |(counts, displacements): (&[usize], &[usize])| Layout::varying(counts, displacements);
     let (out, back) = (blocks(send_blocks), blocks(recv_blocks));
     two_buffers(send, recv, Arguments { send: out, recv: back, ..Arguments::of(calls::NEIGHBOR_ALLTOALLV) })
@@ -82,10 +65,9 @@ where
 
 /// An exchange of buffers of different types with the neighbours: see
 /// [`TopologyComm::neighbor_alltoallw`](crate::topology::TopologyComm::neighbor_alltoallw).
-pub fn neighbor_alltoallw<S, R>(send: Vec<S>, recv: Vec<R>) -> OwnedCollective<(Vec<S>, Vec<R>)>
-where
-    S: SendBuf + Send + 'static,
-    R: RecvBuf + Send + 'static,
-{
+pub fn neighbor_alltoallw<S: OwnedSendBuf, R: OwnedRecvBuf>(
+    send: Vec<S>,
+    recv: Vec<R>,
+) -> OwnedCollective<(Vec<S>, Vec<R>)> {
     buffer_lists(send, recv, Arguments::of(calls::NEIGHBOR_ALLTOALLW))
 }

@@ -49,29 +49,6 @@ const HEADER_BYTES: usize = 12;
 const FAILED: u32 = 0x100;
 const COMPLETED: u32 = 0x200;
 
-const CLASSES: [ErrorClass; 20] = [
-    ErrorClass::Buffer,
-    ErrorClass::Count,
-    ErrorClass::Type,
-    ErrorClass::Tag,
-    ErrorClass::Comm,
-    ErrorClass::Rank,
-    ErrorClass::Request,
-    ErrorClass::Root,
-    ErrorClass::Group,
-    ErrorClass::Op,
-    ErrorClass::Topology,
-    ErrorClass::Dims,
-    ErrorClass::Arg,
-    ErrorClass::Truncate,
-    ErrorClass::Other,
-    ErrorClass::Intern,
-    ErrorClass::InfoKey,
-    ErrorClass::InfoValue,
-    ErrorClass::NoMem,
-    ErrorClass::ProcAborted,
-];
-
 impl Cause {
     /// `failed_rank` is the text for a rank of the communicator, such as `rank 1`; `rank` is its world rank.
     pub(crate) fn from_error(failed_rank: &str, rank: u32, error: &Error) -> Self {
@@ -110,7 +87,7 @@ impl Cause {
 
     fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(HEADER_BYTES + self.text.len());
-        body.extend((self.class as i32).to_le_bytes());
+        body.extend(self.class.number().to_le_bytes());
         body.extend(self.origin_rank.to_le_bytes());
         body.extend(self.left_rank.unwrap_or(u32::MAX).to_le_bytes());
         body.extend(self.text.as_bytes().iter().take(MAX_NOTICE_BYTES - HEADER_BYTES));
@@ -140,7 +117,7 @@ impl Cause {
     /// invalid by defaults.
     fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-        let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
+        let class = word(0).and_then(|number| ErrorClass::from_number(number.cast_signed()));
         let origin_rank = word(4).unwrap_or(world_rank);
         let left_rank = word(8).filter(|rank| *rank != u32::MAX);
         let text = match body.get(HEADER_BYTES..) {

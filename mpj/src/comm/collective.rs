@@ -1,13 +1,18 @@
-//! Typed blocking collectives: every rank of the communicator calls them in the same order.
+//! Typed blocking collectives.
 
-use super::Intracomm;
-use crate::address::number;
+use super::{CollectiveRoot, CommKind, Communicator, Intracomm};
 use crate::error::Result;
 use crate::op::Op;
 use crate::raw::{self, BlockLayout, Buf};
 use crate::types::{RecvBuf, SendBuf};
 
-impl Intracomm {
+/// Collectives: every rank of the communicator calls them in the same order.
+///
+/// On an [`Intercomm`](crate::Intercomm), every rank of both groups calls them, and the items of each group go to the other
+/// group: "all ranks" are those of the other group, and `size` is their number. A call with an
+/// [`IntercommRoot`](crate::IntercommRoot) moves items from the root to the other group, or from the other group to the
+/// root. In errors, the first group is the one whose rank 0 comes first in the world.
+impl<K: CommKind> Communicator<K> {
     /// Waits until every rank has called this (MPI_Barrier).
     ///
     /// # Errors
@@ -33,13 +38,14 @@ impl Intracomm {
     /// * [`ErrorClass::Count`](crate::ErrorClass::Count) if another rank sent less than this one expects,
     ///   [`Truncate`](crate::ErrorClass::Truncate) if it sent more, [`Type`](crate::ErrorClass::Type) if it sent
     ///   another type or an invalid value. The error names that rank. The buffer may be filled in part.
-    pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
+    pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: K::Root) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
-        unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
+        unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), root.number()) }
     }
 
     /// Combines the buffers of all ranks at `root`, element by element (MPI_Reduce): in order of rank if the operation
-    /// is not commutative. `recv` is used only at the root.
+    /// is not commutative. `recv` is used only at the root; on an [`Intercomm`](crate::Intercomm), `send` only in the other
+    /// group.
     ///
     /// # Errors
     /// As [`bcast`](Self::bcast); [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the
@@ -49,10 +55,10 @@ impl Intracomm {
         send: &S,
         recv: &mut R,
         op: Op,
-        root: usize,
+        root: K::Root,
     ) -> Result<()> {
         // SAFETY: both buffers are borrowed until we return, one of them mutably, so they do not overlap.
-        unsafe { raw::reduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op, number(root)) }
+        unsafe { raw::reduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op, root.number()) }
     }
 
     /// Combines the buffers of all ranks on every rank (MPI_Allreduce), in order of rank if the operation is not
@@ -71,7 +77,8 @@ impl Intracomm {
     }
 
     /// Combines the buffers of all ranks, element by element, in order of rank if the operation is not commutative, and
-    /// scatters the result: rank `r` gets the next `counts[r]` items (MPI_Reduce_scatter).
+    /// scatters the result: rank `r` gets the next `counts[r]` items (MPI_Reduce_scatter). On an
+    /// [`Intercomm`](crate::Intercomm), the counts are those of this rank's group; both groups have the same sum.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -121,52 +128,6 @@ impl Intracomm {
         unsafe { raw::reduce_scatter_block(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
-    /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r` (MPI_Scan).
-    ///
-    /// ```
-    /// # mpj::threads(4, |world| {
-    /// let mut upto = [0u32];
-    /// world.scan(&[world.rank() as u32 + 1], &mut upto, mpj::Op::Sum)?;
-    /// assert_eq!(upto[0], [1, 3, 6, 10][world.rank()]);
-    /// # Ok::<(), mpj::Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`reduce`](Self::reduce).
-    pub fn scan<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
-        &self,
-        send: &S,
-        recv: &mut R,
-        op: Op,
-    ) -> Result<()> {
-        // SAFETY: as in `reduce`.
-        unsafe { raw::scan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
-    }
-
-    /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r - 1` (MPI_Exscan). Rank 0 has no result: its
-    /// `recv` does not change, and can have any length.
-    ///
-    /// ```
-    /// # mpj::threads(4, |world| {
-    /// // The position of this rank's items in the sequence of the items of all ranks.
-    /// let (count, mut position) = (10 * world.rank(), [0usize]);
-    /// world.exscan(&[count], &mut position, mpj::Op::Sum)?;
-    /// assert_eq!(position[0], [0, 0, 10, 30][world.rank()]);
-    /// # Ok::<(), mpj::Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`reduce`](Self::reduce).
-    pub fn exscan<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
-        &self,
-        send: &S,
-        recv: &mut R,
-        op: Op,
-    ) -> Result<()> {
-        // SAFETY: as in `reduce`.
-        unsafe { raw::exscan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
-    }
-
     /// Gathers the buffers of all ranks at `root`, in order of rank (MPI_Gather). `recv` is used only at the root, and
     /// is `size` times as long as `send`.
     ///
@@ -186,11 +147,11 @@ impl Intracomm {
         &self,
         send: &S,
         recv: &mut R,
-        root: usize,
+        root: K::Root,
     ) -> Result<()> {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), &send, &recv, BlockLayout::EvenSplit, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send, &recv, BlockLayout::EvenSplit, root.number()) }
     }
 
     /// Gathers buffers of different lengths at `root` (MPI_Gatherv): the `counts[r]` elements of rank `r` are stored in
@@ -205,11 +166,11 @@ impl Intracomm {
         recv: &mut R,
         counts: &[usize],
         displacements: &[usize],
-        root: usize,
+        root: K::Root,
     ) -> Result<()> {
         let layout = BlockLayout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, number(root)) }
+        unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, root.number()) }
     }
 
     /// Scatters equal parts of the buffer of `root` (MPI_Scatter). `send` is used only at the root, and is `size` times
@@ -221,11 +182,11 @@ impl Intracomm {
         &self,
         send: &S,
         recv: &mut R,
-        root: usize,
+        root: K::Root,
     ) -> Result<()> {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, root.number()) }
     }
 
     /// Scatters parts of different lengths of the buffer of `root` (MPI_Scatterv); see [`gatherv`](Self::gatherv).
@@ -238,11 +199,11 @@ impl Intracomm {
         counts: &[usize],
         displacements: &[usize],
         recv: &mut R,
-        root: usize,
+        root: K::Root,
     ) -> Result<()> {
         let layout = BlockLayout::Varying { counts, displacements };
         // SAFETY: as in `reduce`.
-        unsafe { raw::scatter(self.as_raw(), &send.send_buf(), layout, &recv.recv_buf(), number(root)) }
+        unsafe { raw::scatter(self.as_raw(), &send.send_buf(), layout, &recv.recv_buf(), root.number()) }
     }
 
     /// Gathers the buffers of all ranks on every rank (MPI_Allgather); `recv` is `size` times as long as `send`.
@@ -334,5 +295,53 @@ impl Intracomm {
         let recv: Vec<Buf> = recv.iter_mut().map(RecvBuf::recv_buf).collect();
         // SAFETY: as in `reduce`; each receive buffer is borrowed mutably, so no two of them overlap.
         unsafe { raw::alltoallw(self.as_raw(), &send, &recv) }
+    }
+}
+
+impl Intracomm {
+    /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r` (MPI_Scan).
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// let mut upto = [0u32];
+    /// world.scan(&[world.rank() as u32 + 1], &mut upto, mpj::Op::Sum)?;
+    /// assert_eq!(upto[0], [1, 3, 6, 10][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn scan<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::scan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
+    }
+
+    /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r - 1` (MPI_Exscan). Rank 0 has no result: its
+    /// `recv` does not change, and can have any length.
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// // The position of this rank's items in the sequence of the items of all ranks.
+    /// let (count, mut position) = (10 * world.rank(), [0usize]);
+    /// world.exscan(&[count], &mut position, mpj::Op::Sum)?;
+    /// assert_eq!(position[0], [0, 0, 10, 30][world.rank()]);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce).
+    pub fn exscan<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        op: Op,
+    ) -> Result<()> {
+        // SAFETY: as in `reduce`.
+        unsafe { raw::exscan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 }

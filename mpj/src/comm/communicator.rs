@@ -8,8 +8,8 @@ use mpj_devices::DataPath;
 use crate::error::Result;
 use crate::raw;
 
-/// A communicator: an [`Intracomm`](crate::Intracomm) if `K` is [`Intra`], an [`Intercomm`](crate::Intercomm) if it is
-/// [`Inter`]. Both have methods for messages, those of mpiJava's class `Comm`.
+/// A communicator: an [`Intracomm`](crate::Intracomm) if `K` is [`Intra`](crate::Intra), an
+/// [`Intercomm`](crate::Intercomm) if it is [`Inter`](crate::Inter). Both have messages, and most collectives.
 ///
 /// Messages of an intercommunicator go to the ranks of the remote group, and come from them: a rank that is given to, or
 /// returned by, a method for messages is one of the remote group.
@@ -33,14 +33,6 @@ pub struct Communicator<K> {
     raw: raw::Comm,
     kind: PhantomData<fn() -> K>,
 }
-
-/// The kind of an [`Intracomm`](crate::Intracomm).
-#[derive(Clone, Copy, Debug)]
-pub enum Intra {}
-
-/// The kind of an [`Intercomm`](crate::Intercomm).
-#[derive(Clone, Copy, Debug)]
-pub enum Inter {}
 
 impl<K> Clone for Communicator<K> {
     fn clone(&self) -> Self {

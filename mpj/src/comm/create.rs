@@ -4,7 +4,7 @@ use super::{Communicator, Intracomm};
 use crate::error::Result;
 use crate::group::Group;
 use crate::info::Info;
-use crate::raw::{self, Comparison, SplitType};
+use crate::raw::{Comparison, SplitType};
 
 impl<K> Communicator<K> {
     /// Returns the group of the communicator's processes, in order of rank; of this rank's group in an intercommunicator
@@ -28,14 +28,15 @@ impl<K> Communicator<K> {
     pub fn compare(&self, other: &Self) -> Comparison {
         self.as_raw().compare(other.as_raw())
     }
-}
 
-impl Intracomm {
     /// Creates a communicator for each group that ranks pass (MPI_Comm_create). Returns `None` if this rank is not in
     /// its group. Collective over this communicator.
     ///
     /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
     /// [`Group::empty`].
+    ///
+    /// From an [`Intercomm`](crate::Intercomm), it creates an intercommunicator of the group that the ranks of this group
+    /// pass and of the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`.
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -51,10 +52,50 @@ impl Intracomm {
     /// As [`dup`](Self::dup); [`ErrorClass::Group`](crate::ErrorClass::Group), on all ranks, if a member of a group has
     /// passed another one, or if a group has a process that is not in this communicator. In the first case this
     /// communicator stays usable.
-    pub fn create(&self, group: &Group) -> Result<Option<Intracomm>> {
-        Ok(self.as_raw().create(group.as_raw())?.map(Intracomm::new))
+    pub fn create(&self, group: &Group) -> Result<Option<Self>> {
+        Ok(self.as_raw().create(group.as_raw())?.map(Self::new))
     }
 
+    /// Creates one communicator for each color, with its ranks in order of key and then of old rank (MPI_Comm_split).
+    /// Collective. A rank without a color gets `None`.
+    ///
+    /// From an [`Intercomm`](crate::Intercomm), it creates intercommunicators. The ranks of both groups with the same color
+    /// share one; a color that only one group has gives `None`.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); the color is above 2,147,483,647.
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        Ok(self.as_raw().split_opt(color.map(i64::from), key)?.map(Self::new))
+    }
+
+    /// Creates one communicator for each part of the hardware that has ranks, with its ranks in order of key and then of
+    /// old rank (MPI_Comm_split_type). Returns `None` if `split_type` is, or if this thread may run on several parts.
+    /// Collective; all ranks pass the same type or `None`.
+    ///
+    /// ```
+    /// # mpj::threads(4, |world| {
+    /// let local = world.split_type(mpj::SplitType::Host, 0)?.expect("every rank has a host");
+    /// assert_eq!(local.host_count(), 1);
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`ErrorClass::Arg`](crate::ErrorClass::Arg), on all ranks, if ranks have passed different
+    /// types. This communicator then stays usable.
+    pub fn split_type(&self, split_type: impl Into<Option<SplitType>>, key: i32) -> Result<Option<Self>> {
+        Ok(self.as_raw().split_type(split_type.into(), key)?.map(Self::new))
+    }
+
+    /// As [`dup`](Self::dup), with the hints of the new communicator (MPI_Comm_dup_with_info).
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn dup_with_info(&self, info: &Info) -> Result<Self> {
+        self.as_raw().dup_with_info(info).map(Self::new)
+    }
+}
+
+impl Intracomm {
     /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
     /// in any order with other calls. Threads can create communicators concurrently if their tags differ.
     ///
@@ -78,75 +119,5 @@ impl Intracomm {
     /// member has exited or has too many communicators. After an error, use another tag.
     pub fn create_group(&self, group: &Group, tag: i32) -> Result<Intracomm> {
         self.as_raw().create_group(group.as_raw(), tag).map(Intracomm::new)
-    }
-
-    /// Creates one communicator for each part of the hardware that has ranks, with its ranks in order of key and then of
-    /// old rank (MPI_Comm_split_type). Returns `None` if `split_type` is, or if this thread may run on several parts.
-    /// Collective; all ranks pass the same type or `None`.
-    ///
-    /// ```
-    /// # mpj::threads(4, |world| {
-    /// let local = world.split_type(mpj::SplitType::Host, 0)?.expect("every rank has a host");
-    /// assert_eq!(local.host_count(), 1);
-    /// # Ok::<(), mpj::Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`dup`](Self::dup); [`ErrorClass::Arg`](crate::ErrorClass::Arg), on all ranks, if ranks have passed different
-    /// types. This communicator then stays usable.
-    pub fn split_type(
-        &self,
-        split_type: impl Into<Option<SplitType>>,
-        key: i32,
-    ) -> Result<Option<Intracomm>> {
-        Ok(self.as_raw().split_type(split_type.into(), key)?.map(Intracomm::new))
-    }
-
-    /// As [`dup`](Self::dup), with the hints of the new communicator (MPI_Comm_dup_with_info).
-    ///
-    /// # Errors
-    /// As [`dup`](Self::dup).
-    pub fn dup_with_info(&self, info: &Info) -> Result<Intracomm> {
-        self.as_raw().dup_with_info(info).map(Intracomm::new)
-    }
-
-    /// Starts the duplication of this communicator (MPI_Comm_idup). It is a collective like any other: all ranks start
-    /// the collectives of a communicator in the same order. The duplicate gets the attributes that this one has now.
-    ///
-    /// ```
-    /// # mpj::threads(3, |world| {
-    /// let started = world.idup()?;
-    /// // … computation …
-    /// let twin = started.wait()?;
-    /// twin.barrier()?;
-    /// # Ok::<(), mpj::Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`start`](Self::start); a rank has too many communicators.
-    pub fn idup(&self) -> Result<DupRequest> {
-        Ok(DupRequest { raw: self.as_raw().idup(None)? })
-    }
-}
-
-/// A duplication in progress; see [`Intracomm::idup`]. If it is dropped, this rank does not join the duplicate.
-#[must_use = "this rank joins the duplicate in `wait`"]
-#[derive(Debug)]
-pub struct DupRequest {
-    raw: raw::PendingDup,
-}
-
-impl DupRequest {
-    /// Waits for the other ranks, and returns the duplicate.
-    ///
-    /// # Errors
-    /// As [`dup`](Intracomm::dup).
-    pub fn wait(self) -> Result<Intracomm> {
-        self.raw.wait().map(Intracomm::new)
-    }
-
-    /// Makes progress, and returns whether [`wait`](Self::wait) would return at once.
-    pub fn test(&self) -> bool {
-        self.raw.test()
     }
 }

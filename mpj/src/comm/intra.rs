@@ -64,13 +64,4 @@ impl Intracomm {
     pub fn dup_with_rules(&self, rules: Rules) -> Result<Intracomm> {
         self.as_raw().dup_with_rules(Arc::new(rules)).map(Intracomm::new)
     }
-
-    /// Creates one communicator for each color, with its ranks in order of key and then of old rank (MPI_Comm_split).
-    /// Collective. A rank without a color gets `None`.
-    ///
-    /// # Errors
-    /// As [`dup`](Self::dup); the color is above 2,147,483,647.
-    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Intracomm>> {
-        Ok(self.as_raw().split_opt(color.map(i64::from), key)?.map(Intracomm::new))
-    }
 }

@@ -38,9 +38,8 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        let dest = dest.into_dest().number();
-        own(buf, to_send, |keep| {
-            raw::send_init(self.as_raw(), Buf::empty(), dest, tag, Mode::Standard, Some(keep))
+        self.own_send(buf, dest, tag, |comm, buf, dest, tag, keep| {
+            raw::send_init(comm, buf, dest, tag, Mode::Standard, keep)
         })
     }
 
@@ -54,9 +53,8 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        let dest = dest.into_dest().number();
-        own(buf, to_send, |keep| {
-            raw::send_init(self.as_raw(), Buf::empty(), dest, tag, Mode::Synchronous, Some(keep))
+        self.own_send(buf, dest, tag, |comm, buf, dest, tag, keep| {
+            raw::send_init(comm, buf, dest, tag, Mode::Synchronous, keep)
         })
     }
 
@@ -71,8 +69,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        let dest = dest.into_dest().number();
-        own(buf, to_send, |keep| raw::bsend_init(self.as_raw(), Buf::empty(), dest, tag, Some(keep)))
+        self.own_send(buf, dest, tag, raw::bsend_init)
     }
 
     /// As [`send_init`](Self::send_init); each start sends as [`irsend`](Self::irsend) does (MPI_Rsend_init).
@@ -85,8 +82,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        let dest = dest.into_dest().number();
-        own(buf, to_send, |keep| raw::rsend_init(self.as_raw(), Buf::empty(), dest, tag, Some(keep)))
+        self.own_send(buf, dest, tag, raw::rsend_init)
     }
 
     /// Creates a persistent receive into an owned buffer (MPI_Recv_init). Each [`start`](PersistentRequest::start)
@@ -108,11 +104,24 @@ impl<K> Communicator<K> {
             |keep| raw::recv_init(self.as_raw(), Buf::empty(), source, tag, Some(keep)),
         )
     }
+
+    fn own_send<B: SendBuf + Send + Sync + 'static>(
+        &self,
+        buf: B,
+        dest: impl IntoDest,
+        tag: i32,
+        init: SendInit,
+    ) -> Result<PersistentRequest<B>> {
+        let dest = dest.into_dest().number();
+        own(
+            buf,
+            |cell| CallBufs::Pair([cell.send_buf(), Buf::empty()]),
+            |keep| init(self.as_raw(), Buf::empty(), dest, tag, Some(keep)),
+        )
+    }
 }
 
-fn to_send<B: SendBuf>(cell: &OwnedCell<B>) -> CallBufs {
-    CallBufs::Pair([cell.send_buf(), Buf::empty()])
-}
+type SendInit = fn(&raw::Comm, Buf, i32, i32, Option<KeepAlive>) -> Result<raw::PersistentOperation>;
 
 /// Moves a buffer into a cell for a persistent request. Each start describes the buffer again.
 fn own<B: Send + Sync + 'static>(

@@ -1,14 +1,15 @@
 //! Non-blocking and persistent collectives.
 
-use super::Intracomm;
+use super::Communicator;
 use crate::coll::OwnedCollective;
 use crate::error::Result;
 use crate::raw;
 use crate::request::{PersistentRequest, Request};
 
-/// Non-blocking and persistent collectives (MPI 4.1 §6.12, §6.13). All ranks must start the collectives of a
-/// communicator in the same order, and can wait for them in any order. Calls that wait or test make progress for them.
-impl Intracomm {
+/// Non-blocking and persistent collectives of both kinds of communicators (MPI 4.1 §6.12, §6.13). All ranks must start
+/// the collectives of a communicator in the same order, and can wait for them in any order. Calls that wait or test make
+/// progress for them.
+impl<K> Communicator<K> {
     /// Starts a collective, which owns its buffers until it has completed (MPI_Ibarrier, MPI_Ibcast, MPI_Iallreduce, …).
     /// If the request is dropped, the collective continues, because the other ranks depend on it, even while this rank
     /// leaves the job.
@@ -30,7 +31,7 @@ impl Intracomm {
     /// # Errors
     /// As the blocking method. Refused arguments fail at once; the request returns other errors.
     pub fn start<B: Send + Sync + 'static>(&self, collective: OwnedCollective<B>) -> Result<Request<B>> {
-        let (request, cell, _) = collective.with_raw(|collective, keep| {
+        let (request, cell, _) = collective.with_raw(self.as_raw(), |collective, keep| {
             // SAFETY: the operation keeps the cell alive, in which the buffers are neither moved nor accessed until the
             // operation has completed.
             unsafe { raw::start(self.as_raw(), collective, Some(keep)) }
@@ -48,8 +49,9 @@ impl Intracomm {
         &self,
         collective: OwnedCollective<B>,
     ) -> Result<PersistentRequest<B>> {
-        let (prepared, cell, bufs) = collective
-            .with_raw(|collective, keep| raw::collective_init(self.as_raw(), collective, Some(keep)))?;
+        let (prepared, cell, bufs) = collective.with_raw(self.as_raw(), |collective, keep| {
+            raw::collective_init(self.as_raw(), collective, Some(keep))
+        })?;
         Ok(PersistentRequest::new(prepared, cell, bufs))
     }
 }

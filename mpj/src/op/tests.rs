@@ -43,6 +43,31 @@ fn value(primitive: Primitive, number: u8) -> Option<Vec<u8>> {
     })
 }
 
+/// Returns whether MPI defines the operation for the type (MPI 4.1 §6.9.2), with logical operations of bytes in addition.
+fn is_defined_for(op: &Op, primitive: Primitive) -> bool {
+    use Primitive::*;
+    let (has_sum, has_order, has_bits) = match primitive {
+        I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64 | I128 | U128 | Usize | Isize => (true, true, true),
+        F32 | F64 | F16 | Bf16 => (true, true, false),
+        Complex32 | Complex64 => (true, false, false),
+        Byte | Bool => (false, false, true),
+        Char | Packed => (false, false, false),
+    };
+    match op {
+        Op::Sum | Op::Prod => has_sum,
+        Op::Min | Op::Max => has_order,
+        _ => has_bits,
+    }
+}
+
+#[test]
+fn operations_are_defined_for_the_types_of_mpi() {
+    for (primitive, op) in Primitive::ALL.into_iter().flat_map(|p| OPS.iter().map(move |op| (p, op))) {
+        let is_defined = op.unsupported_reason(&Datatype::primitive(primitive)).is_none();
+        assert_eq!(is_defined, is_defined_for(op, primitive), "{op:?} of {}", primitive.name());
+    }
+}
+
 #[test]
 fn supported_operations_compute_the_result() {
     for (primitive, op) in Primitive::ALL.into_iter().flat_map(|p| OPS.iter().map(move |op| (p, op))) {

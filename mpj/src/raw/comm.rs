@@ -364,7 +364,9 @@ impl Comm {
             return Err(Error::from_fault("free", Fault::Freed));
         }
         // The channels are freed with the last handle, and pending operations own handles.
-        self.inner.engine.begin_free(&self.inner.p2p);
+        let CommInner { engine, p2p, part_channel, .. } = &*self.inner;
+        engine.begin_free(p2p);
+        part_channel.refuse_unless_joined(engine, p2p.context());
         self.drop_attributes();
         Ok(())
     }

@@ -12,15 +12,39 @@ use crate::status::Status;
 
 const CALL: &str = "generalized request";
 
-/// Called by a cancel of the request, on that thread. Returns whether the operation was cancelled.
-pub type CancelHook = Box<dyn Fn() -> bool + Send + Sync>;
+/// Called by each wait or test that returns the outcome of a completed request, on that thread, with the status of
+/// [`Completer::complete`]. Its result is the outcome.
+pub type QueryHook = Box<dyn Fn(Status) -> Result<Status> + Send + Sync>;
+
+/// Called by a cancel of the request, on that thread; the argument says whether the request is complete. Returns whether
+/// the operation was cancelled.
+pub type CancelHook = Box<dyn Fn(bool) -> bool + Send + Sync>;
+
+/// The functions that a generalized request calls. They may take locks and wait for messages.
+///
+/// They are dropped when both the request and its [`Completer`] are. So the drop of a value that a hook has captured takes
+/// the place of the `free_fn` of MPI.
+#[derive(Default)]
+pub struct GeneralizedHooks {
+    /// The `query_fn` of MPI.
+    pub query: Option<QueryHook>,
+    /// The `cancel_fn` of MPI.
+    pub cancel: Option<CancelHook>,
+}
+
+impl fmt::Debug for GeneralizedHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (query, cancel) = (self.query.is_some(), self.cancel.is_some());
+        f.debug_struct("GeneralizedHooks").field("query", &query).field("cancel", &cancel).finish()
+    }
+}
 
 /// The state that a request and its [`Completer`] share.
 pub(super) struct Generalized {
     comm: Comm,
     outcome: OnceLock<Result<Status>>,
     listener: Mutex<Option<Listener>>,
-    on_cancel: Option<CancelHook>,
+    hooks: GeneralizedHooks,
 }
 
 /// Completes a generalized request. If it is dropped, the request fails with [`ErrorClass::Request`].
@@ -28,14 +52,14 @@ pub(super) struct Generalized {
 #[must_use = "the request fails when this is dropped"]
 pub struct Completer(Arc<Generalized>);
 
-/// Creates a request that completes when its [`Completer`] says so, on any thread (MPI_Grequest_start). A cancel of the
-/// request calls `on_cancel`, which holds no lock of the library.
+/// Creates a request that completes when its [`Completer`] says so, on any thread (MPI_Grequest_start).
 ///
 /// ```
-/// use mpj::{Status, raw};
+/// use mpj::Status;
+/// use mpj::raw::{self, GeneralizedHooks};
 ///
 /// # mpj::threads(1, |world| {
-/// let (completer, request) = raw::generalized(world.as_raw(), None)?;
+/// let (completer, request) = raw::generalized(world.as_raw(), GeneralizedHooks::default())?;
 /// std::thread::spawn(move || completer.complete(Ok(Status::new(None, 0, 12))));
 /// assert_eq!(request.wait()?.bytes(), 12);
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -43,10 +67,10 @@ pub struct Completer(Arc<Generalized>);
 ///
 /// # Errors
 /// The communicator was freed.
-pub fn generalized(comm: &Comm, on_cancel: Option<CancelHook>) -> Result<(Completer, Request)> {
+pub fn generalized(comm: &Comm, hooks: GeneralizedHooks) -> Result<(Completer, Request)> {
     comm.check_not_freed(CALL)?;
     let (outcome, listener) = (OnceLock::new(), Mutex::default());
-    let shared = Arc::new(Generalized { comm: comm.clone(), outcome, listener, on_cancel });
+    let shared = Arc::new(Generalized { comm: comm.clone(), outcome, listener, hooks });
     Ok((Completer(Arc::clone(&shared)), Request::generalized(shared)))
 }
 
@@ -96,17 +120,26 @@ impl Generalized {
         self.listener().is_some()
     }
 
+    /// Returns the outcome if the request is complete. Does not call a hook, so it may be called under a lock.
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
         self.outcome.get().cloned()
     }
 
+    /// Passes an outcome to the query hook.
+    pub(super) fn query(&self, outcome: Result<Status>) -> Result<Status> {
+        match &self.hooks.query {
+            Some(query) => outcome.and_then(query),
+            None => outcome,
+        }
+    }
+
     pub(super) fn wait(&self) -> Result<Status> {
         let (engine, info, channel) = self.wait_target();
-        engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel))
+        self.query(engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel)))
     }
 
     pub(super) fn cancel(&self) -> bool {
-        self.outcome.get().is_none() && self.on_cancel.as_ref().is_some_and(|on_cancel| on_cancel())
+        self.hooks.cancel.as_ref().is_some_and(|cancel| cancel(self.outcome.get().is_some()))
     }
 
     pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {

@@ -19,6 +19,7 @@
 //! A blocking call returns only after its operations have completed. If a user function panics in a blocking
 //! collective, the call waits for its operations before the panic unwinds. Any other panic while they are pending
 //! aborts the process; only a defect, or a [`KeepAlive`] that panics on drop, can cause it.
+#![doc = include_str!("mpi.md")]
 
 mod abort_on_unwind;
 mod buffered;
@@ -46,6 +47,7 @@ mod recv_block;
 mod reduce_local;
 mod request;
 mod sendrecv;
+mod signed_blocks;
 mod topology;
 mod wait_many;
 
@@ -59,7 +61,7 @@ pub use collective_call::Collective;
 pub use collective_requests::{collective_init, start};
 pub use comm::{Attribute, AttributeKey, Comm, ErrorHandler, PendingDup, SplitType, UNDEFINED};
 pub use dist_graph::{dist_graph_create, dist_graph_create_adjacent};
-pub use generalized::{CancelHook, Completer, generalized};
+pub use generalized::{CancelHook, Completer, GeneralizedHooks, QueryHook, generalized};
 pub use group::{
     Comparison, RankRange, group_compare, group_difference, group_exclude, group_exclude_ranges,
     group_include, group_include_ranges, group_intersection, group_translate, group_union,
@@ -85,6 +87,7 @@ pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;
 pub use sendrecv::*;
+pub use signed_blocks::buf_of_blocks;
 pub use topology::{
     TopologyLayout, VirtualTopology, cart_create, cart_map, cart_sub, graph_create, graph_map, topology,
 };
@@ -92,7 +95,8 @@ pub(crate) use wait_many::{
     PendingOp, deadline, progress_all, wait_for, wait_for_all, wait_for_all_until, wait_for_until, wait_on,
 };
 pub use wait_many::{
-    test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any, wait_any_timeout, wait_some,
+    status_all, status_any, status_some, test_all, test_any, test_some, wait_all, wait_all_timeout, wait_any,
+    wait_any_timeout, wait_some,
 };
 
 /// The null process as source or destination: the operation completes at once, without a message.

@@ -190,7 +190,28 @@ fn displacements(call: &'static str, counts: &[usize], size: u32) -> Result<Vec<
     Ok(sums.collect())
 }
 
-/// Returns the plan of a reduction that gives each rank one block of the result.
+/// Checks the buffers of a reduction that gives each rank one block of the result. Returns the layout of the blocks, and
+/// the number of bytes of all.
+fn scattered_blocks<'l>(
+    comm: &Comm,
+    call: &'static str,
+    collective: &Collective<'_>,
+    layout: BlockLayout<'l>,
+) -> Result<(BlockLayout<'l>, usize)> {
+    let (send, recv) = (collective.send().not_in_place(), collective.recv());
+    let (rank, size) = (comm.rank(), comm.size());
+    check_reduction(call, None, recv, collective.op)?;
+    // In place, the receive buffer has the items of all blocks.
+    let items = send.unwrap_or(recv);
+    let layout = layout.resolve_send(call, size, items, send.map(|_| recv))?;
+    if let Some(send) = send {
+        let blocks = RankBlocks::default().with_send(layout, rank, size, send);
+        send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
+        send.check_no_alias(call, recv)?;
+    }
+    Ok((layout, layout.total(call, size, items)?))
+}
+
 fn scatter_result<'a>(
     comm: &Comm,
     call: &'static str,
@@ -199,20 +220,13 @@ fn scatter_result<'a>(
     layout: BlockLayout<'_>,
 ) -> Result<Plan<'a>> {
     let (send, recv, op) = (collective.send().not_in_place(), collective.recv(), collective.op);
-    let (rank, size) = (comm.rank(), comm.size());
-    let own = check_reduction(call, None, recv, op)?;
-    // In place, the receive buffer has the items of all blocks.
-    let (from, items) = send.map_or((BufIndex::RECV, recv), |send| (BufIndex::SEND, send));
-    let layout = layout.resolve_send(call, size, items, send.map(|_| recv))?;
-    let mut count = layout.block(rank).1;
-    if let Some(send) = send {
-        let blocks = RankBlocks::default().with_send(layout, rank, size, send);
-        send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
-        send.check_no_alias(call, recv)?;
-        count = recv.count();
-    }
-    let total = layout.total(call, size, items)?;
+    let (layout, total) = scattered_blocks(comm, call, collective, layout)?;
+    let (from, count) = match send {
+        Some(_) => (BufIndex::SEND, recv.count()),
+        None => (BufIndex::RECV, layout.block(comm.rank()).1),
+    };
     let send_block = |rank| layout.span(from, rank);
+    let own = recv.full_span(BufIndex::RECV);
     let arguments = Arguments { count, send: &send_block, ..comm.reduction(own, recv, op) };
     let bytes = (total, agreed(total, op));
     Ok(plan(comm, call, operation, &arguments, bytes, (send, recv))?.with_op(op))

@@ -221,7 +221,16 @@ impl Request {
         if let Some((engine, ..)) = self.wait_target() {
             engine.progress();
         }
-        self.outcome().transpose()
+        self.status().transpose()
+    }
+
+    /// Returns what [`wait`](Self::wait) would return if the operation has completed, without making progress.
+    pub(super) fn status(&self) -> Option<Result<Status>> {
+        let outcome = self.outcome()?;
+        match &self.state {
+            State::Generalized(shared) => Some(shared.query(outcome)),
+            _ => Some(outcome),
+        }
     }
 
     /// Waits at most for `limit`, and returns the status if the operation has completed. Makes progress at least once.
@@ -237,7 +246,8 @@ impl Request {
     }
 
     /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete, with
-    /// an error that [says so](Error::is_cancelled). For a generalized request, calls its [hook](super::CancelHook).
+    /// an error that [says so](Error::is_cancelled). For a generalized request, calls its [hook](super::CancelHook), which
+    /// can make its [`Completer`](super::Completer) complete it, with a [cancelled](Status::set_cancelled) status.
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,

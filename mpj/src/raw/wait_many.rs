@@ -103,6 +103,31 @@ pub fn test_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>
     take_completed(requests)
 }
 
+/// Makes progress once, and returns all outcomes if all requests have completed, with an empty status for each skipped
+/// entry. The requests stay as they are (MPI_Request_get_status_all).
+pub fn status_all(requests: &[Option<Request>]) -> Option<Vec<Result<Status>>> {
+    progress_all(requests);
+    let is_complete = requests.iter().all(PendingOp::is_complete);
+    let status = |request: &Option<Request>| request.as_ref().and_then(Request::status);
+    is_complete.then(|| requests.iter().map(|it| status(it).unwrap_or(Ok(Status::empty()))).collect())
+}
+
+/// Makes progress once, and returns the index and outcome of one completed request. The requests stay as they are
+/// (MPI_Request_get_status_any).
+pub fn status_any(requests: &[Option<Request>]) -> Option<(usize, Result<Status>)> {
+    progress_all(requests);
+    let index = first_complete(requests)?;
+    Some((index, requests[index].as_ref()?.status()?))
+}
+
+/// Makes progress once, and returns the indices and outcomes of all completed requests, which stay as they are
+/// (MPI_Request_get_status_some).
+pub fn status_some(requests: &[Option<Request>]) -> Vec<(usize, Result<Status>)> {
+    progress_all(requests);
+    let active = requests.iter().enumerate().filter(|(_, request)| is_active(request));
+    active.filter_map(|(index, request)| Some((index, request.as_ref()?.status()?))).collect()
+}
+
 fn first_complete(requests: &[Option<Request>]) -> Option<usize> {
     requests.iter().position(|request| is_active(request) && request.is_complete())
 }

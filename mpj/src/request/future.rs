@@ -14,7 +14,7 @@ use super::persistent::ActiveRequest;
 use super::promise::PromisedRequest;
 use super::scope::{ScopedRecv, ScopedSend};
 use super::wait_many::Waitable;
-use crate::comm::ObjectRequest;
+use crate::comm::{DupRequest, ObjectRequest};
 
 /// A request as a future, which any executor can poll. Its output is the outcome of [`wait`](Waitable::wait).
 ///
@@ -154,4 +154,5 @@ futures! {
     ['p, T: Receivable] ArrivingRequest<'p, T>
     [T: DeserializeOwned] ObjectRequest<T>
     [T] PromisedRequest<T>
+    [K] DupRequest<K>
 }

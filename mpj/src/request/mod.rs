@@ -13,7 +13,7 @@ mod slots;
 mod wait_many;
 
 pub use future::RequestFuture;
-pub(crate) use owned::OwnedCell;
+pub(crate) use owned::{OwnedCell, consumed_error};
 pub use owned::{Request, RequestError};
 pub(crate) use partitioned::PartBuffer;
 pub use partitioned::{ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend};

@@ -198,7 +198,7 @@ impl<B> Request<B> {
 
 /// The error of a call for a request whose outcome was returned before.
 #[cold]
-pub(super) fn consumed_error(call: &'static str) -> Error {
+pub(crate) fn consumed_error(call: &'static str) -> Error {
     Error::new(ErrorClass::Request, call, "the outcome of this request was returned by an earlier call")
 }
 

@@ -99,7 +99,7 @@ impl fmt::Debug for RequestRef<'_> {
 }
 
 impl<'r> RequestRef<'r> {
-    pub(super) fn owned(request: Option<&'r raw::Request>) -> Self {
+    pub(crate) fn owned(request: Option<&'r raw::Request>) -> Self {
         RequestRef(request.map_or(RefTarget::Consumed, RefTarget::Owned))
     }
 

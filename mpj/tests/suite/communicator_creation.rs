@@ -294,28 +294,6 @@ fn split_type_groups_ranks_of_a_host(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
-    let me = world.rank();
-    let (first, second) = (world.idup()?, world.idup()?);
-    let mut sum = [0usize];
-    world.allreduce(&[me], &mut sum, Op::Sum)?;
-    let second = second.wait()?;
-    while !first.test() {}
-    let first = first.wait()?;
-    assert_eq!((&*first.name(), &*second.name()), ("world.idup 1", "world.idup 2"));
-    // The two have different messages.
-    let right = (me + 1) % 3;
-    second.send(&[me + 10], right, 0)?;
-    first.send(&[me], right, 0)?;
-    let mut got = [[0usize]; 2];
-    first.recv(&mut got[0], ANY_SOURCE, ANY_TAG)?;
-    second.recv(&mut got[1], ANY_SOURCE, ANY_TAG)?;
-    assert_eq!(got, [[(me + 2) % 3], [(me + 2) % 3 + 10]]);
-    assert_eq!(first.compare(&second), Comparison::Congruent);
-    Ok(())
-}
-
-#[mpj::test(ranks = 3)]
 fn self_communicator_has_only_this_rank(world: World) -> mpj::Result<()> {
     let me = world.rank();
     let alone = world.self_comm()?;

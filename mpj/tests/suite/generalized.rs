@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::ranks;
-use mpj::raw::{self, Buf};
+use mpj::raw::{self, Buf, CancelHook, GeneralizedHooks, QueryHook};
 use mpj::{Error, ErrorClass, Status, Waitable};
 
 #[test]
@@ -90,8 +90,10 @@ fn generalized_request_calls_its_cancel_hook() {
     ranks(1, |world| {
         let cancelled = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&cancelled);
-        let hook: raw::CancelHook = Box::new(move || count.fetch_add(1, Ordering::Relaxed) == 0);
-        let (completer, request) = raw::generalized(world.as_raw(), Some(hook))?;
+        let cancel: CancelHook =
+            Box::new(move |is_complete| !is_complete && count.fetch_add(1, Ordering::Relaxed) == 0);
+        let hooks = GeneralizedHooks { cancel: Some(cancel), query: None };
+        let (completer, request) = raw::generalized(world.as_raw(), hooks)?;
         assert!(request.test()?.is_none());
         assert!(request.cancel() && !request.cancel());
         completer.complete(Ok(Status::new(Some(3), 7, 40)));
@@ -106,6 +108,59 @@ fn generalized_request_calls_its_cancel_hook() {
         assert!(requests[1].is_none());
         Ok(())
     });
+}
+
+/// Says that it was dropped.
+struct CountDrop(Arc<AtomicUsize>);
+
+impl Drop for CountDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn query_hook_returns_the_status_and_is_dropped_once() {
+    ranks(1, |world| {
+        let (queries, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, captured) = (Arc::clone(&queries), CountDrop(Arc::clone(&drops)));
+        let query: QueryHook = Box::new(move |mut status| {
+            let _ = &captured;
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            status.set_cancelled(number == 2);
+            if number < 3 { Ok(status) } else { Err(type_error()) }
+        });
+        let hooks = GeneralizedHooks { query: Some(query), cancel: None };
+        let (completer, request) = raw::generalized(world.as_raw(), hooks)?;
+        assert!(request.test()?.is_none() && queries.load(Ordering::Relaxed) == 0, "it is pending");
+        thread::spawn(move || completer.complete(Ok(Status::new(None, 5, 8)))).join().expect("completes");
+        for number in 0..3 {
+            let status = request.test()?.expect("complete");
+            assert_eq!((status.tag(), status.is_cancelled()), (5, number == 2));
+        }
+        assert_eq!((queries.load(Ordering::Relaxed), drops.load(Ordering::Relaxed)), (3, 0));
+        let mut requests = [Some(request)];
+        assert_eq!(raw::wait_all(&mut requests)[0].as_ref().expect_err("refused").class(), ErrorClass::Type);
+        assert_eq!((queries.load(Ordering::Relaxed), drops.load(Ordering::Relaxed)), (4, 1));
+
+        // A freed request: its completer is the last owner of the hooks.
+        let captured = CountDrop(Arc::clone(&drops));
+        let query: QueryHook = Box::new(move |status| {
+            let _ = &captured;
+            Ok(status)
+        });
+        let hooks = GeneralizedHooks { query: Some(query), cancel: None };
+        let (completer, request) = raw::generalized(world.as_raw(), hooks)?;
+        drop(request);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        completer.complete(Ok(Status::new(None, 0, 0)));
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+        Ok(())
+    });
+}
+
+fn type_error() -> Error {
+    mpj::Datatype::of::<u64>().contiguous(usize::MAX).expect_err("too large").into()
 }
 
 /// MPJ Express prints a line for a cancel, and does not cancel.

@@ -137,6 +137,55 @@ fn started_and_persistent_calls_work_in_place() {
     }
 }
 
+#[test]
+fn started_and_persistent_calls_keep_the_items_of_the_root() {
+    for size in SIZES {
+        ranks(size, |world| {
+            let me = world.rank();
+            for root in [0, size - 1] {
+                let is_root = me == root;
+                let blocks = Blocks::new((0..size).map(|rank| rank % 3 * 10));
+                let (counts, places) = (&blocks.counts[..], &blocks.places[..]);
+                // The root has items for or of all ranks, the others have their own.
+                let equal = || vec![0u64; if is_root { 4 * size } else { 4 }];
+                let varying = || vec![0u64; if is_root { blocks.total } else { counts[me] }];
+                let mut calls = [
+                    world.prepare(coll::reduce_in_place(vec![0u64; 4], Op::Sum, root))?,
+                    world.prepare(coll::gather_in_place(equal(), root))?,
+                    world.prepare(coll::scatter_in_place(equal(), root))?,
+                    world.prepare(coll::gatherv_in_place(varying(), counts, places, root))?,
+                    world.prepare(coll::scatterv_in_place(varying(), counts, places, root))?,
+                ];
+                for round in 0..2 {
+                    let items = |rank: usize, len: usize| samples::<u64>(rank, round, len);
+                    let all: Vec<u64> = (0..size).flat_map(|rank| items(rank, 4)).collect();
+                    let one = |at: usize| if at == me { items(at, 4) } else { vec![0; 4] };
+                    let own: Vec<u64> = (0..size).flat_map(one).collect();
+                    let all_blocks = || blocks.filled(0..size, items);
+                    let own_block = || blocks.filled(std::iter::once(me), items);
+                    let at_root =
+                        |there: &Vec<u64>, here: Vec<u64>| if is_root { there.clone() } else { here };
+                    *calls[0].buffers_mut() = items(me, 4);
+                    *calls[1].buffers_mut() = at_root(&own, items(me, 4));
+                    *calls[2].buffers_mut() = at_root(&all, vec![0; 4]);
+                    *calls[3].buffers_mut() = at_root(&own_block(), items(me, counts[me]));
+                    *calls[4].buffers_mut() = at_root(&all_blocks(), vec![0; counts[me]]);
+                    let started =
+                        calls.iter_mut().map(|call| call.start()).collect::<mpj::Result<Vec<_>>>()?;
+                    let got = mpj::wait_all(started).into_iter().collect::<mpj::Result<Vec<_>>>()?;
+                    let sum = |at: usize| (0..size).map(|rank| items(rank, 4)[at]).sum();
+                    assert_eq!(*got[0], at_root(&(0..4).map(sum).collect(), items(me, 4)));
+                    assert_eq!(*got[1], at_root(&all, items(me, 4)));
+                    assert_eq!(*got[2], at_root(&all, items(me, 4)));
+                    assert_eq!(*got[3], at_root(&all_blocks(), items(me, counts[me])));
+                    assert_eq!(*got[4], at_root(&all_blocks(), items(me, counts[me])));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
 #[mpj::test(ranks = 2)]
 fn wrong_blocks_are_refused(world: World) -> mpj::Result<()> {
     let comm = || world.dup().expect("a communicator");

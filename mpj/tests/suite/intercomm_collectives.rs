@@ -3,7 +3,7 @@
 
 use crate::common::{LONG, job, ranks, samples};
 use crate::intercomm::{SHAPES, connect};
-use mpj::{ErrorClass, Intercomm, IntercommRoot, Op, World, raw};
+use mpj::{ErrorClass, Intercomm, IntercommRoot, Op, SendBuf, World, coll, raw};
 
 /// One rank of a job whose two groups are connected by [`connect`].
 struct Side {
@@ -143,6 +143,12 @@ fn reductions_combine_the_other_group() {
         let mut part = vec![0u64; count];
         side.inter.reduce_scatter(&samples::<u64>(side.me, 0, 30), &mut part, &counts, Op::Sum)?;
         assert_eq!(part, sum(&side.remote(), at, count));
+        // Both groups reduce the same number of items, a multiple of both sizes.
+        let len = side.own().len() * side.remote().len();
+        let mut part = vec![0u64; side.remote().len()];
+        side.inter.reduce_scatter_block(&samples::<u64>(side.me, 3, len), &mut part, Op::Sum)?;
+        let at = 3 + side.inter.rank() * part.len();
+        assert_eq!(part, sum(&side.remote(), at, part.len()));
         Ok(())
     });
 }
@@ -236,6 +242,46 @@ fn started_and_prepared_collectives_work() {
 }
 
 #[test]
+fn owned_collectives_are_started_and_prepared() {
+    each_root(|side, root, argument| {
+        let is_root = argument == IntercommRoot::This;
+        let (mine, others) = (samples::<u64>(side.me, 0, 4), side.remote());
+        let bcast = side.inter.start(coll::bcast(mine.clone(), argument))?;
+        let all = vec![0u64; if is_root { 4 * others.len() } else { 0 }];
+        let gather = side.inter.start(coll::gather(mine.clone(), all, argument))?;
+        let mut total = side.inter.prepare(coll::allreduce(mine.clone(), vec![0u64; 4], Op::Sum))?;
+        let ((_, all), _) = gather.wait()?;
+        if is_root {
+            assert_eq!(all, others.iter().flat_map(|rank| samples(*rank, 0, 4)).collect::<Vec<u64>>());
+        }
+        let (items, _) = bcast.wait()?;
+        let is_remote = matches!(argument, IntercommRoot::Remote(_));
+        assert_eq!(items, samples::<u64>(if is_remote { root } else { side.me }, 0, 4));
+        for round in 0..2 {
+            total.buffers_mut().0 = samples(side.me, round, 4);
+            assert_eq!(total.start()?.wait()?.1, sum(&others, round, 4));
+        }
+        let twin = side.inter.idup()?.wait()?;
+        let mut word = [if is_root { root } else { usize::MAX }];
+        twin.bcast(&mut word, argument)?;
+        assert_eq!(word[0], if is_root || is_remote { root } else { usize::MAX });
+        Ok(())
+    });
+}
+
+#[mpj::test(ranks = 2)]
+fn root_of_an_intercommunicator_is_refused_by_an_intracommunicator(world: World) -> mpj::Result<()> {
+    for root in [IntercommRoot::This, IntercommRoot::Null] {
+        let comm = world.dup()?;
+        let error = comm.start(coll::bcast([0u8], root)).expect_err("not a rank");
+        assert_eq!(error.class(), ErrorClass::Root, "{error}");
+    }
+    let (items, _) = world.start(coll::bcast([world.rank()], IntercommRoot::Remote(1)))?.wait()?;
+    assert_eq!(items, [1]);
+    Ok(())
+}
+
+#[test]
 fn alltoallw_exchanges_buffers_of_different_types() {
     each_shape(|side| {
         // Even ranks get bytes, odd ones words.
@@ -243,22 +289,17 @@ fn alltoallw_exchanges_buffers_of_different_types() {
         let bytes: Vec<[u8; 3]> = remote.iter().map(|to| [side.me as u8, *to as u8, 7]).collect();
         let words: Vec<[u64; 2]> = remote.iter().map(|to| [side.me as u64, *to as u64]).collect();
         let (mut got_bytes, mut got_words) = (vec![[0u8; 3]; remote.len()], vec![[0u64; 2]; remote.len()]);
-        let send: Vec<raw::Buf> = (remote.iter().enumerate())
-            .map(|(at, to)| match to % 2 {
-                0 => raw::Buf::slice(&bytes[at]),
-                _ => raw::Buf::slice(&words[at]),
+        let send: Vec<Box<dyn SendBuf>> = (remote.iter().enumerate())
+            .map(|(at, to)| -> Box<dyn SendBuf> {
+                if to % 2 == 0 { Box::new(bytes[at]) } else { Box::new(words[at]) }
             })
             .collect();
+        if side.me.is_multiple_of(2) {
+            side.inter.alltoallw(&send, &mut got_bytes)?;
+        } else {
+            side.inter.alltoallw(&send, &mut got_words)?;
+        }
         let is_even = side.me.is_multiple_of(2);
-        let recv: Vec<raw::Buf> = (got_bytes.iter_mut().zip(&mut got_words))
-            .map(
-                |(bytes, words)| {
-                    if is_even { raw::Buf::slice_mut(bytes) } else { raw::Buf::slice_mut(words) }
-                },
-            )
-            .collect();
-        // SAFETY: the buffers are borrowed for the call, and do not overlap.
-        unsafe { raw::alltoallw(side.inter.as_raw(), &send, &recv) }?;
         for (at, from) in remote.iter().enumerate() {
             let (bytes, words) = ([*from as u8, side.me as u8, 7], [*from as u64, side.me as u64]);
             let expected = if is_even { (bytes, [0; 2]) } else { ([0; 3], words) };

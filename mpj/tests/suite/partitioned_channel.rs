@@ -15,24 +15,33 @@ use mpj::raw::{self, Buf, PersistentOperation};
 /// Bytes of a part that waits for its receiver on every device.
 const LONG: usize = 1 << 20;
 
+/// Rank 1 has no partitioned operations. It drops its only handle, or frees the communicator and keeps the handle.
 #[test]
 fn communicator_that_was_freed_without_a_receive_refuses_the_parts() {
-    ranks(2, |world| {
-        let comm = world.dup()?;
-        if world.rank() == 1 {
-            drop(comm);
+    for keeps_handle in [false, true] {
+        ranks(2, |world| {
+            let comm = world.dup()?;
+            if world.rank() == 1 {
+                let handle = keeps_handle.then(|| comm.clone());
+                if keeps_handle {
+                    comm.free()?;
+                }
+                drop(comm);
+                world.barrier()?;
+                world.recv(&mut [0u8; 0], 0, 0)?;
+                drop(handle);
+                return Ok(());
+            }
+            let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
+            let filling = send.start()?;
+            filling.part(0)?.ready()?;
             world.barrier()?;
-            return world.recv(&mut [0u8; 0], 0, 0).map(drop);
-        }
-        let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
-        let filling = send.start()?;
-        filling.part(0)?.ready()?;
-        world.barrier()?;
-        let _late = filling.part(1)?.ready();
-        let error = filling.wait().expect_err("nobody receives the parts");
-        assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
-        world.send(&[0u8; 0], 1, 0)
-    });
+            let _late = filling.part(1)?.ready();
+            let error = filling.wait().expect_err("nobody receives the parts");
+            assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
+            world.send(&[0u8; 0], 1, 0)
+        });
+    }
 }
 
 #[test]

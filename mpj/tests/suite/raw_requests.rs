@@ -4,11 +4,12 @@
     reason = "the buffers outlive the requests, which are complete when they are accessed"
 )]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{ranks, samples};
 use crate::intercomm::connect;
-use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BSEND_OVERHEAD, Buf, PROC_NULL};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BSEND_OVERHEAD, Buf, Mode, PROC_NULL};
 use mpj::{ErrorClass, World};
 
 const LENS: [usize; 4] = [0, 5, 2000, 200_000];
@@ -47,6 +48,67 @@ fn exchanges_are_one_request() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn status_of_many_requests_does_not_consume_them() {
+    ranks(2, |world| {
+        let (comm, me, other) = (world.as_raw(), world.rank(), 1 - world.rank());
+        let mut items = [[0u64; 2]; 2];
+        let [first, second] = items.each_mut().map(|items| Buf::slice_mut(items));
+        // SAFETY: see above.
+        let first = unsafe { raw::irecv(comm, first, other as i32, 0, None)? };
+        // SAFETY: see above.
+        let second = unsafe { raw::irecv(comm, second, other as i32, 1, None)? };
+        let mut requests = [None, Some(first), Some(second)];
+        assert!(raw::status_all(&requests).is_none() && raw::status_some(&requests).is_empty());
+        assert!(raw::status_any(&requests).is_none());
+        world.send(&[me as u64; 2], other, 1)?;
+        while raw::status_any(&requests).is_none() {}
+        for _ in 0..2 {
+            let (at, status) = raw::status_any(&requests).expect("one is complete");
+            assert_eq!((at, status?.tag()), (2, 1));
+            let some = raw::status_some(&requests);
+            assert_eq!(some.into_iter().map(|(at, _)| at).collect::<Vec<_>>(), [2]);
+            assert!(raw::status_all(&requests).is_none());
+        }
+        world.barrier()?;
+        world.send(&[me as u64; 1], other, 0)?;
+        let all = loop {
+            if let Some(all) = raw::status_all(&requests) {
+                break all;
+            }
+        };
+        let bytes: Vec<usize> =
+            all.into_iter().map(|it| it.map(|it| it.bytes())).collect::<Result<_, _>>()?;
+        assert_eq!(bytes, [0, 8, 16]);
+        assert!(raw::wait_all(&mut requests).iter().all(Result::is_ok));
+        assert_eq!(items, [[other as u64, 0], [other as u64; 2]]);
+        assert!(raw::status_any(&requests).is_none() && raw::status_all(&requests).is_some());
+        Ok(())
+    });
+}
+
+/// The operation continues: MPI_Request_free.
+#[test]
+fn dropped_requests_complete() {
+    ranks(2, |world| {
+        let (comm, me, other) = (world.as_raw(), world.rank(), 1 - world.rank());
+        for len in LENS {
+            let (mine, mut theirs) = (samples::<u64>(me, 0, len), vec![0u64; len]);
+            let alive: Arc<()> = Arc::default();
+            let (recv, send) = (Buf::slice_mut(&mut theirs), Buf::slice(&mine));
+            // SAFETY: the buffers are not accessed until the operations have dropped `alive`.
+            drop(unsafe { raw::irecv(comm, recv, other as i32, 0, Some(alive.clone()))? });
+            // SAFETY: as above.
+            drop(unsafe { raw::isend(comm, send, other as i32, 0, Mode::Standard, Some(alive.clone()))? });
+            while Arc::strong_count(&alive) > 1 {
+                world.iprobe(other, 1)?;
+            }
+            assert_eq!(theirs, samples::<u64>(other, 0, len));
+        }
+        Ok(())
+    });
 }
 
 #[test]

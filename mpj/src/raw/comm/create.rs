@@ -8,11 +8,12 @@ use mpj_collectives::{Operation, Rules};
 use mpj_devices::{Fault, Group, PeerId};
 
 use super::extras::Inherited;
+use super::split::NO_COLOR;
 use super::{ALONE, Comm, Definition};
 use crate::collective::call_id::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
 use crate::info::Info;
-use crate::raw::group::{check_subset, group_digest};
+use crate::raw::group::{Comparison, check_subset, group_compare, group_digest};
 
 impl Comm {
     /// Returns the process of this rank.
@@ -118,11 +119,17 @@ impl Comm {
     /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
     /// an empty one.
     ///
+    /// From an intercommunicator, it creates an intercommunicator of the group that the ranks of this group pass and of
+    /// the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`.
+    ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if
     /// a group has a process that is not in this communicator. In the first case this communicator stays usable.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         const CALL: &str = "create";
+        if self.is_inter() {
+            return self.create_inter(CALL, group);
+        }
         let created = self.collective(CALL, |blocking| {
             let name = self.inner.names.numbered_child(CALL);
             check_subset(CALL, group, self.group())?;
@@ -143,6 +150,22 @@ impl Comm {
             self.child(definition).map(|comm| Ok(Some(comm)))
         });
         created.flatten()
+    }
+
+    fn create_inter(&self, call: &'static str, group: &Group) -> Result<Option<Self>> {
+        let rank = group.rank(self.me());
+        let color = || check_subset(call, group, self.group()).map(|()| rank.map_or(NO_COLOR, |_| 0));
+        let key = rank.map_or(0, u32::cast_signed);
+        let created =
+            self.split_by(Operation::Create, color, key, |_| Ok(()), |_| "intercommunicator".to_owned())?;
+        match created {
+            Some(comm) if group_compare(comm.group(), group) != Comparison::Identical => {
+                let why =
+                    "a rank of this group has passed another group: all must pass it, in the same order";
+                Err(Error::new(ErrorClass::Group, call, why))
+            }
+            created => Ok(created),
+        }
     }
 }
 

@@ -28,12 +28,12 @@ use crate::raw::p2p::check_tag;
 pub(super) struct Remote {
     pub(super) group: Group,
     /// Whether its ranks come before those of this rank's group in the channel of the collectives.
-    comes_first: bool,
+    pub(super) comes_first: bool,
 }
 
 impl Remote {
     /// Both groups must agree on the order, so the group whose rank 0 comes first in the world is the first one.
-    fn new(local: &Group, remote: Group) -> Self {
+    pub(super) fn new(local: &Group, remote: Group) -> Self {
         let first = |group: &Group| group.peer(0).map(|PeerId(rank)| rank);
         Remote { comes_first: first(&remote) < first(local), group: remote }
     }

@@ -47,6 +47,13 @@ impl LazyChannel {
         }
     }
 
+    /// Refuses the messages of the channel if this rank has not joined it and so has no operations there.
+    pub(super) fn refuse_unless_joined(&self, engine: &Engine, context: u64) {
+        if self.joined().is_none() {
+            engine.refuse(context | self.bits);
+        }
+    }
+
     /// Frees the channel, or refuses its messages if this rank has not joined it.
     pub(super) fn free(&mut self, engine: &Engine, context: u64) {
         match self.joined.get_mut().unwrap_or_else(PoisonError::into_inner).take() {

@@ -1,14 +1,18 @@
 //! Splits: new communicators of the ranks with the same color.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use mpj_collectives::Operation;
+use mpj_collectives::inter::Groups;
 use mpj_devices::cores::HostPart;
-use mpj_devices::{HostId, PeerId};
+use mpj_devices::{Group, HostId, PeerId};
 
+use super::inter::Remote;
 use super::{Comm, Definition, UNDEFINED};
 use crate::collective::call_id::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
+use crate::info::Info;
 
 /// The ranks that share a communicator after [`split_type`](Comm::split_type): those on the same part of a host.
 ///
@@ -30,7 +34,7 @@ pub enum SplitType {
 }
 
 /// The word of a rank without a color.
-const NO_COLOR: u64 = u64::MAX;
+pub(super) const NO_COLOR: u64 = u64::MAX;
 
 /// The bits of a hardware color: the type, the host, and the number of the part on the host.
 const TYPE_SHIFT: u32 = 56;
@@ -53,6 +57,33 @@ impl SplitType {
         Some(index << TYPE_SHIFT | u64::from(host) << HOST_SHIFT | number)
     }
 
+    /// Returns the name of the hardware resource, for the hint `mpi_hw_resource_type`: such as `mpj://socket`.
+    pub fn resource_name(self) -> String {
+        let name = SplitType::ALL.iter().find(|(it, ..)| *it == self).map_or("unknown", |it| it.1);
+        format!("mpj://{}", name.replace(' ', "_"))
+    }
+
+    /// Returns the type with this [resource name](Self::resource_name); `None` if there is no such type.
+    pub fn from_resource_name(name: &str) -> Option<Self> {
+        SplitType::ALL.iter().map(|it| it.0).find(|it| it.resource_name() == name)
+    }
+
+    /// Returns, for the resource name of each type, whether this thread may run on one part only: `true` or `false`
+    /// (MPI_Get_hw_resource_info).
+    ///
+    /// ```
+    /// let info = mpj::SplitType::resource_info();
+    /// assert_eq!(info.get("mpj://host"), Some("true"));
+    /// ```
+    pub fn resource_info() -> Info {
+        let mut info = Info::new();
+        for (split_type, _, part) in SplitType::ALL {
+            let is_bound = part.is_none_or(|part| part.of_this_thread().is_some());
+            let _ = info.set(&split_type.resource_name(), &is_bound.to_string());
+        }
+        info
+    }
+
     fn name(index: u64) -> &'static str {
         usize::try_from(index).ok().and_then(|index| SplitType::ALL.get(index)).map_or("unknown", |it| it.1)
     }
@@ -64,9 +95,37 @@ fn describe_hardware(color: u64) -> String {
     if index == 0 { host } else { format!("{host} {} {number}", SplitType::name(index)) }
 }
 
+/// The members of a new group, in its order.
+struct Members {
+    /// Their ranks in the channel of the collectives.
+    ranks: Vec<u32>,
+    group: Group,
+    /// The context id of the first member.
+    id: u64,
+}
+
+impl Members {
+    /// Returns the members of `group` with this color. `all` has three words for each rank of the channel: a color, a key
+    /// and a context id. The ranks of `group` are `ranks` there.
+    fn of(color: u64, all: &[u64], ranks: Range<u32>, group: &Group) -> Self {
+        let words = |rank: u32| &all[3 * rank as usize..][..3];
+        let key = |rank: u32| (words(rank)[1] as u32).cast_signed();
+        let first = ranks.start;
+        let mut ranks: Vec<u32> = ranks.filter(|rank| words(*rank)[0] == color).collect();
+        ranks.sort_by_key(|rank| key(*rank));
+        let peers = ranks.iter().filter_map(|rank| group.peer(rank - first));
+        let group = peers.map(|PeerId(peer)| peer).collect();
+        let id = ranks.first().map_or(0, |rank| words(*rank)[2]);
+        Members { ranks, group, id }
+    }
+}
+
 impl Comm {
     /// Creates one communicator for each color, with its ranks in order of key and then of old rank; returns `None` on
     /// ranks whose color is [`UNDEFINED`] (MPI_Comm_split). Collective.
+    ///
+    /// From an intercommunicator, it creates intercommunicators. The ranks of both groups with the same color share one; a
+    /// color that only one group has gives `None`.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); the color is negative, but not [`UNDEFINED`].
@@ -114,7 +173,7 @@ impl Comm {
     }
 
     /// Splits by the words of the ranks. `check` gets the words of all ranks, `describe` gets that of this one.
-    fn split_by(
+    pub(super) fn split_by(
         &self,
         operation: Operation,
         word: impl FnOnce() -> Result<u64>,
@@ -123,7 +182,7 @@ impl Comm {
         describe: impl FnOnce(u64) -> String,
     ) -> Result<Option<Self>> {
         let call = operation.name();
-        let created = self.collective(call, |blocking| {
+        let created = self.collective_of_any(call, |blocking| {
             let name = self.inner.names.numbered_child(call);
             let word = word()?;
             self.check_channel_limit(call)?;
@@ -136,20 +195,24 @@ impl Comm {
             if word == NO_COLOR {
                 return Ok(Ok(None));
             }
-            let mut members: Vec<(i32, u32, u64)> = all
-                .chunks_exact(3)
-                .zip(0..)
-                .filter(|(words, _)| words[0] == word)
-                .map(|(words, rank)| ((words[1] as u32).cast_signed(), rank, words[2]))
-                .collect();
-            members.sort_unstable();
-            let id = members.first().map_or(0, |leader| leader.2);
-            let position = members.iter().position(|member| member.1 == self.rank()).unwrap_or(0);
-            let peers = members.iter().filter_map(|member| self.group().peer(member.1));
-            let group = peers.map(|PeerId(peer)| peer).collect();
+            let Groups { rank, local, remote, .. } = self.groups();
+            let own = Members::of(word, &all, local, self.group());
+            let position = own.ranks.iter().position(|member| *member == rank).unwrap_or(0) as u32;
+            let (mut id, mut other) = (own.id, None);
+            if let Some(remote_group) = self.remote_group() {
+                let members = Members::of(word, &all, remote, remote_group);
+                if members.ranks.is_empty() {
+                    return Ok(Ok(None));
+                }
+                let remote = Remote::new(&own.group, members.group);
+                if remote.comes_first {
+                    id = members.id;
+                }
+                other = Some(remote);
+            }
             let (name, rules) =
                 (format!("{name} {}", describe(word)), Arc::clone(self.collectives().rules()));
-            let definition = Definition { id, name, group, rank: position as u32, remote: None, rules };
+            let definition = Definition { id, name, group: own.group, rank: position, remote: other, rules };
             self.child(definition).map(|comm| Ok(Some(comm)))
         });
         created.flatten()

@@ -7,12 +7,12 @@ use mpj_collectives::inter::{Groups, Root};
 use mpj_collectives::{BufIndex, Operation, Span, Step};
 use mpj_devices::Buf;
 
-use super::super::coll_bufs::{BlockLayout, CollBuf, RankBlocks};
+use super::super::coll_bufs::{BlockLayout, CollBuf};
 use super::super::collective_call::Collective;
 use super::super::comm::Comm;
 use super::super::{PROC_NULL, ROOT};
 use super::blocks::check_one_per_rank;
-use super::{agreed, check_contribution, check_reduction, displacements};
+use super::{agreed, check_contribution, check_reduction, displacements, scattered_blocks};
 use crate::collective::call_id::CallDigest;
 use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::{Error, ErrorClass, Result};
@@ -135,19 +135,13 @@ fn scatter_result<'a>(
     layout: BlockLayout<'_>,
 ) -> Result<Plan<'a>> {
     let (send, recv, op) = (not_in_place(call, collective.send())?, collective.recv(), collective.op);
-    let (rank, size) = (comm.rank(), comm.size());
-    check_reduction(call, None, recv, op)?;
-    let layout = layout.resolve_send(call, size, send, Some(recv))?;
-    let blocks = RankBlocks::default().with_send(layout, rank, size, send);
-    send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
-    send.check_no_alias(call, recv)?;
+    let (layout, bytes) = scattered_blocks(comm, call, collective, layout)?;
     // The temporary buffers of the reduction have the type of `recv`, and this rank's block might be empty.
     if send.datatype().signature() != recv.datatype().signature() {
         let why = "the items of the send buffer and of the receive buffer differ in type";
         return Err(Error::new(ErrorClass::Type, call, why));
     }
-    let bytes = layout.total(call, size, send)?;
-    let items = (0..size).map(|rank| layout.block(rank).1).sum();
+    let items = (0..comm.size()).map(|rank| layout.block(rank).1).sum();
     let own = Span::new(BufIndex::SEND, 0, items);
     let add = |groups: &Groups, steps: &mut Vec<Step>| {
         groups.reduce_scatter(own, &|rank| layout.block(rank), steps);

@@ -1,0 +1,53 @@
+//! Duplications as requests.
+
+use crate::common::ranks;
+use mpj::{ANY_SOURCE, ANY_TAG, Comparison, ErrorClass, Fault, Op, Waitable, World};
+
+#[mpj::test(ranks = 3)]
+fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
+    let me = world.rank();
+    let (mut first, second) = (world.idup()?, world.idup()?);
+    let mut sum = [0usize];
+    world.allreduce(&[me], &mut sum, Op::Sum)?;
+    let second = second.wait()?;
+    let request = &mut first;
+    let first = loop {
+        if let Some(outcome) = request.test() {
+            break outcome?;
+        }
+    };
+    assert_eq!(request.test().expect("complete").expect_err("returned before").class(), ErrorClass::Request);
+    assert_eq!((&*first.name(), &*second.name()), ("world.idup 1", "world.idup 2"));
+    // The two have different messages.
+    let right = (me + 1) % 3;
+    second.send(&[me + 10], right, 0)?;
+    first.send(&[me], right, 0)?;
+    let mut got = [[0usize]; 2];
+    first.recv(&mut got[0], ANY_SOURCE, ANY_TAG)?;
+    second.recv(&mut got[1], ANY_SOURCE, ANY_TAG)?;
+    assert_eq!(got, [[(me + 2) % 3], [(me + 2) % 3 + 10]]);
+    assert_eq!(first.compare(&second), Comparison::Congruent);
+    Ok(())
+}
+
+/// The rank that drops the request never joins the duplicate, before or after the others have.
+#[test]
+fn dropped_duplication_refuses_the_messages_of_the_duplicate() {
+    for completes in [false, true] {
+        ranks(3, |world| {
+            let request = world.idup()?;
+            if world.rank() == 1 {
+                while completes && !request.request_ref().test() {}
+                drop(request);
+            } else {
+                let twin = request.wait()?;
+                let error = twin.ssend(&[1u8], 1, 0).expect_err("rank 1 has no duplicate");
+                assert_eq!(error.as_fault(), Some(&Fault::Refused { rank: 1 }), "{error}");
+                let error = twin.barrier().expect_err("rank 1 has no duplicate");
+                assert_eq!(error.class(), ErrorClass::Request, "{error}");
+                assert!(error.to_string().contains("rank 1 has dropped the request"), "{error}");
+            }
+            world.barrier()
+        });
+    }
+}
