@@ -9,7 +9,7 @@ use mpj_devices::Hosts;
 use rustix::net::RecvFlags;
 
 use super::buffer::{UNDESCRIBED, Unpacker, Value};
-use super::frames::{FrameDecoder, frame};
+use super::frames::{PmixFrames, frame};
 use super::job_info;
 use super::packer::Packer;
 use super::server::{LEFT_OVER, ServerAddress};
@@ -42,7 +42,7 @@ enum Command {
 #[derive(Debug)]
 pub(super) struct PmixClient {
     stream: TcpStream,
-    frames: FrameDecoder,
+    frames: PmixFrames,
     /// The number that the server has given this client.
     client: u32,
     last_tag: u32,
@@ -67,14 +67,14 @@ impl PmixClient {
         let _ = stream.set_nodelay(true);
         let mut client = PmixClient {
             stream,
-            frames: FrameDecoder::default(),
+            frames: PmixFrames::default(),
             client: 0,
             last_tag: FIRST_TAG,
             limit,
             namespace: namespace.clone(),
             rank: *rank,
             hosts: Hosts::single_host(0),
-            // Namespaces of Open MPI 4 are numbers of 16 bits, but no two servers of a host have one port.
+            // Namespaces of Open MPI 4 contain a hash of 16 bits only, but no two servers of a host have one port.
             job: format!("{namespace} {uri}"),
         };
         client.shake_hands(version)?;

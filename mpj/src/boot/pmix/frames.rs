@@ -20,11 +20,11 @@ pub(super) fn frame(client: u32, tag: u32, body: &[u8]) -> Vec<u8> {
 
 /// Assembles frames from pieces of any length.
 #[derive(Default, Debug)]
-pub(super) struct FrameDecoder {
+pub(super) struct PmixFrames {
     bytes: Vec<u8>,
 }
 
-impl FrameDecoder {
+impl PmixFrames {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

@@ -1,4 +1,4 @@
-//! What a PMIx server states about a job: the reply to the first request of a client.
+//! The statement of a PMIx server about a job: the reply to the first request of a client.
 //!
 //! ```text
 //!   reply = namespace: string, key and value of the job, ...
@@ -11,11 +11,12 @@ use mpj_devices::{HostId, Hosts};
 
 use super::buffer::{Unpacker, Value};
 
-/// The host of a rank: its number, or its name if the server gives no numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Host<'a> {
-    Number(u64),
-    Name(&'a [u8]),
+/// The host of a rank. Both parts are compared: Slurm 22.05 gives all ranks the same number, and hosts of Open MPI can
+/// have the same name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+struct Host<'a> {
+    number: Option<u64>,
+    name: Option<&'a [u8]>,
 }
 
 /// Returns the map of ranks to hosts from the reply of a server.
@@ -42,15 +43,15 @@ pub fn parse(reply: &[u8]) -> Result<Hosts, String> {
 fn parse_rank(bytes: &[u8]) -> Result<Option<(u32, Host<'_>)>, String> {
     let mut buffer = Unpacker::new(bytes);
     let rank = buffer.rank()?;
-    let mut host = None;
+    let mut host = Host::default();
     while !buffer.is_empty() {
         match buffer.kval()? {
-            (b"pmix.nodeid", Value::Number(number)) => host = Some(Host::Number(number)),
-            (b"pmix.hname", Value::Text(name)) => host = host.or(Some(Host::Name(name))),
+            (b"pmix.nodeid", Value::Number(number)) => host.number = Some(number),
+            (b"pmix.hname", Value::Text(name)) => host.name = Some(name),
             _ => {}
         }
     }
-    Ok(host.map(|host| (rank, host)))
+    Ok((host != Host::default()).then_some((rank, host)))
 }
 
 /// Numbers the hosts in the order of their first rank.

@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!   rank                                       PMIx server of the host
-//!   who this is, encoding, store             ─►
+//!   identity, encoding, store                ─►
 //!                                            ◄─  status, number of the client
 //!   job info                                 ─►
 //!                                            ◄─  keys and values of the job and of each rank

@@ -49,7 +49,7 @@ impl ServerAddress {
     }
 }
 
-/// What to do about variables of another job.
+/// The advice about variables of another job.
 pub(super) const LEFT_OVER: &str = "if the variables PMIX_* are left over from another job, unset them, or set \
                                     MPJ_LAUNCHER=none to run this process as a job of its own";
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::Exit;
 
 use super::client::PmixClient;
-use super::frames::{FrameDecoder, MAX_BODY, frame};
+use super::frames::{MAX_BODY, PmixFrames, frame};
 use super::packer::Packer;
 use super::server::ServerAddress;
 use crate::boot::Boot;
@@ -137,7 +137,7 @@ fn requests_have_the_form_of_the_protocol() {
 fn assert_fails(limit: Duration, serve: fn(&mut TcpStream), why: &str) {
     let (at, served) = server(move |mut stream| {
         serve(&mut stream);
-        // The client closes the connection. What it has sent by then has no effect.
+        // The client closes the connection. Earlier requests have no effect.
         drop(stream.read_to_end(&mut Vec::new()));
     });
     let error = PmixClient::connect(&at, limit).unwrap_err();
@@ -258,14 +258,14 @@ fn invalid_replies_are_errors() {
 fn frames_are_assembled_from_pieces_of_any_length() {
     let wire = [frame(7, 101, b"first"), frame(7, 0, b""), frame(7, 102, b"x")].concat();
     for piece in 1..=wire.len() {
-        let (mut decoder, mut found) = (FrameDecoder::default(), Vec::new());
+        let (mut decoder, mut found) = (PmixFrames::default(), Vec::new());
         for bytes in wire.chunks(piece) {
             decoder.push(bytes);
             found.extend(std::iter::from_fn(|| decoder.next().unwrap()));
         }
         assert_eq!(found, [(101, b"first".to_vec()), (0, vec![]), (102, b"x".to_vec())], "{piece}");
     }
-    let mut decoder = FrameDecoder::default();
+    let mut decoder = PmixFrames::default();
     let mut header = frame(7, 101, b"");
     header[8..12].copy_from_slice(&(MAX_BODY as u32 + 1).to_be_bytes());
     decoder.push(&header);

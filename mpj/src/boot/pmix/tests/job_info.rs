@@ -85,15 +85,21 @@ fn hosts_of_known_servers_are_placed() {
     assert_eq!(runs(&job(&[0, 1, 2, 0, 1])), Ok(vec![(0, 1), (1, 1), (2, 1), (0, 1), (1, 1)]));
     // Numbers of hosts follow the order of their first rank.
     assert_eq!(runs(&job(&[7, 7, 3, 7])), Ok(vec![(0, 2), (1, 1), (0, 1)]));
-    // Ranks in any order, and names of hosts instead of numbers.
+    // Ranks in any order, and names of hosts without numbers, or with one number for all.
     let name = |rank, host: &str| {
-        let values = Packer::default().rank(rank).kval_string("pmix.hname", host).finish();
-        Packer::default().kval_object("pmix.pblob", &values).finish()
+        let values = Packer::default().rank(rank).kval_string("pmix.hname", host);
+        Packer::default().kval_object("pmix.pblob", &values.finish()).finish()
+    };
+    let slurm = |rank, host: &str| {
+        let values = Packer::default().rank(rank).kval_string("pmix.hname", host).kval_u32("pmix.nodeid", 7);
+        Packer::default().kval_object("pmix.pblob", &values.finish()).finish()
     };
     let head = Packer::default().string("ns@1").finish();
     let size = |size| Packer::default().kval_u32("pmix.job.size", size).finish();
     let ranks = [name(2, "b"), name(0, "a"), name(1, "a")].concat();
     assert_eq!(runs(&[head.clone(), ranks, size(3)].concat()), Ok(vec![(0, 2), (1, 1)]));
+    let ranks = [slurm(0, "a"), slurm(1, "a"), slurm(2, "b")].concat();
+    assert_eq!(runs(&[head.clone(), size(3), ranks].concat()), Ok(vec![(0, 2), (1, 1)]));
     let others = values_of_every_type();
     let full = [&head[..], &others, &size(1), &others, &rank_info(0, 5), &others].concat();
     assert_eq!(runs(&full), Ok(vec![(0, 1)]));
