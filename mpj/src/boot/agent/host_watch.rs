@@ -34,7 +34,7 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
 /// The time for a reply to the last attempt.
 const LAST_REPLY: Duration = Duration::from_millis(600);
 
-/// What is known of a watched host.
+/// The state of a watched host, as far as the agent knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HostState {
     /// It is reachable, or nothing is known yet.
