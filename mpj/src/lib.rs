@@ -1,5 +1,5 @@
 //! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux. The
-//! ranks of a job are threads, or processes that `mpjrun` or a process manager such as Hydra starts.
+//! ranks of a job are threads, or processes that `mpjrun` or a process manager such as Hydra or Open MPI starts.
 //!
 //! ```
 //! // Four ranks, here as threads; with `mpj::run`, the same closure runs in processes that `mpjrun` starts.

@@ -8,7 +8,7 @@ use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
 use super::wire::CONTROL_VAR;
-use super::{Boot, LaunchedBoot, pmi, unsupported};
+use super::{Boot, LaunchedBoot, pmi, pmix, unsupported};
 
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
@@ -17,7 +17,7 @@ pub type LocalRanks = Vec<Arc<dyn Boot>>;
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// The first function that returns ranks or an error decides.
-const DETECTORS: [DetectFn; 3] = [mpjrun, pmi1, unsupported::reject];
+const DETECTORS: [DetectFn; 4] = [mpjrun, pmi1, pmix, unsupported::reject];
 
 pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
     name: "LAUNCHER",
@@ -25,10 +25,11 @@ pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
         ("auto", Launcher::Auto),
         ("mpjrun", Launcher::Only(&[CONTROL_VAR], mpjrun)),
         ("pmi1", Launcher::Only(&["PMI_FD", "PMI_PORT"], pmi1)),
+        ("pmix", Launcher::Only(&["PMIX_NAMESPACE"], pmix)),
         ("none", Launcher::None),
     ],
     help: "launcher that started this process: auto (found by its variables), mpjrun, pmi1 (Hydra, srun --mpi=pmi2), \
-           or none (this process is a job of its own)",
+           pmix (Open MPI, srun --mpi=pmix), or none (this process is a job of its own)",
 };
 
 /// A value of [`LAUNCHER`].
@@ -71,6 +72,10 @@ fn erase(boots: Vec<LaunchedBoot>) -> LocalRanks {
 
 fn pmi1() -> Result<Option<LocalRanks>, String> {
     Ok(pmi::join(on_launcher_exit)?.map(erase))
+}
+
+fn pmix() -> Result<Option<LocalRanks>, String> {
+    Ok(pmix::join(on_launcher_exit)?.map(erase))
 }
 
 fn mpjrun() -> Result<Option<LocalRanks>, String> {

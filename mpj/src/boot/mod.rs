@@ -13,6 +13,8 @@ mod launched_boot;
 mod managed;
 #[doc(hidden)]
 pub mod pmi;
+#[doc(hidden)]
+pub mod pmix;
 mod thread_boot;
 mod unsupported;
 #[doc(hidden)]

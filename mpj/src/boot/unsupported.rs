@@ -25,7 +25,7 @@ const LAUNCHERS: &[Launcher] = &[
         started_this: is_step,
     },
     Launcher {
-        name: "Open MPI's mpirun",
+        name: "Open MPI's mpirun without PMIx",
         rank: &["OMPI_COMM_WORLD_RANK"],
         size: &["OMPI_COMM_WORLD_SIZE"],
         started_this: |_| true,
@@ -47,12 +47,6 @@ const LAUNCHERS: &[Launcher] = &[
         name: "a launcher with PMI, such as Hydra's mpiexec (MPICH, Intel MPI)",
         rank: &["PMI_RANK", "PMI_ID"],
         size: &["PMI_SIZE"],
-        started_this: |_| true,
-    },
-    Launcher {
-        name: "a launcher with PMIx, such as prterun",
-        rank: &["PMIX_RANK"],
-        size: &[],
         started_this: |_| true,
     },
 ];
@@ -128,13 +122,11 @@ mod tests {
                 ["Slurm's srun (SLURM_STEP_NUM_TASKS=2)", "mpjrun -n 2"],
             ),
             (
-                &[("OMPI_COMM_WORLD_SIZE", "3"), ("OMPI_COMM_WORLD_RANK", "0"), ("PMIX_RANK", "0")],
-                ["Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=3)", "mpjrun -n 3"],
+                &[("OMPI_COMM_WORLD_SIZE", "3"), ("OMPI_COMM_WORLD_RANK", "0")],
+                ["Open MPI's mpirun without PMIx (OMPI_COMM_WORLD_SIZE=3)", "mpjrun -n 3"],
             ),
             (&[("PMI_RANK", "0"), ("PMI_SIZE", "8")], ["Hydra's mpiexec", "mpjrun -n 8"]),
             (&[("PMI_PORT", "host:1"), ("PMI_ID", "3")], ["with PMI,", "(PMI_ID=3)"]),
-            (&[("PMIX_RANK", "2")], ["with PMIx", "(PMIX_RANK=2)"]),
-            (&[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "x")], ["with PMIx", "mpjrun -n N"]),
             (&[("FLUX_JOB_SIZE", "2"), ("FLUX_TASK_RANK", "1")], ["Flux", "mpjrun -n 2"]),
             (&[("MV2_COMM_WORLD_SIZE", "2")], ["MVAPICH", "mpjrun -n 2"]),
             (&[("JSM_NAMESPACE_SIZE", "2")], ["jsrun", "mpjrun -n 2"]),
@@ -161,7 +153,7 @@ mod tests {
                 ("SLURM_STEP_NUM_TASKS", "1"),
                 ("SLURM_NTASKS", "4"),
             ],
-            &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
+            &[("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_RANK", "0")],
             &[("PMI_RANK", "0"), ("PMI_SIZE", "1")],
         ] {
             assert_eq!(under(variables), None, "{variables:?}");

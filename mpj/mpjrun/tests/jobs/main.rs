@@ -26,6 +26,7 @@ mod messages;
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
+mod pmix;
 mod process_managers;
 mod program;
 mod progress;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         recv_block::TESTS,
         messages::TESTS,
         parameters::TESTS,
+        pmix::TESTS,
         progress::TESTS,
         signals::TESTS,
         trace::TESTS,

@@ -1,4 +1,4 @@
-//! Checks of jobs that a process manager of a site starts, such as Hydra.
+//! Checks of jobs that a process manager of a site starts: Hydra, Open MPI.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};

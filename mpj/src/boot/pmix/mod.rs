@@ -1,0 +1,67 @@
+//! Start-up under a PMIx server: `mpirun` of Open MPI, `prterun`, `srun --mpi=pmix`.
+//!
+//! A client of PMIx chooses the encoding and the store in the handshake. With the encoding `v21` and the store `hash`,
+//! which servers since PMIx 2.1 support, numbers have a fixed length, and all data is in the messages.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `buffer`, `packer` | the encoding, without I/O |
+//! | `frames` | the frames around the messages, without I/O |
+//! | `job_info` | the map of ranks to hosts |
+//! | `server` | the variables with the address of the server |
+//! | `client` | the connection of a process to the server of its host |
+//!
+//! ```text
+//!   rank                                       PMIx server of the host
+//!   identity, encoding, store                ─►
+//!                                            ◄─  status, number of the client
+//!   job info                                 ─►
+//!                                            ◄─  keys and values of the job and of each rank
+//!   commit: key, value                       ─►
+//!                                            ◄─  status
+//!   fence: all ranks, with their values      ─►
+//!                                            ◄─  status                      when all ranks have sent this
+//!   get: rank, key                           ─►
+//!                                            ◄─  status, value
+//!   finalize                                 ─►
+//!                                            ◄─  status
+//!   abort: exit code                         ─►                              the ranks are killed
+//! ```
+
+pub mod buffer;
+mod client;
+mod frames;
+pub mod job_info;
+pub mod packer;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::launched_boot::LaunchedBoot;
+use super::managed::{self, ProcessManager};
+use client::{PmixClient, REPLY_LIMIT};
+use server::ServerAddress;
+
+/// Joins the job for which a PMIx server has started this process. Returns `None` if no server has started it, or only
+/// this process. `on_launcher_exit` is called when the agent of this host has ended too early.
+///
+/// # Errors
+/// The server or the agent of this host cannot be reached, or a variable or a reply is invalid.
+pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<LaunchedBoot>>, String> {
+    static JOINED: AtomicBool = AtomicBool::new(false);
+    let Some(server) = ServerAddress::from_variables(|name| std::env::var(name).ok())? else {
+        return Ok(None);
+    };
+    if JOINED.swap(true, Ordering::Relaxed) {
+        return Err("mpj was already initialized in this process".into());
+    }
+    let mut client = PmixClient::connect(&server, REPLY_LIMIT)?;
+    if client.size() == 1 {
+        // The server reports a process that has connected and exits without this.
+        client.finalize()?;
+        return Ok(None);
+    }
+    managed::join(Box::new(client), on_launcher_exit).map(Some)
+}
