@@ -14,6 +14,7 @@
 //! | [`handshake`] | the handshake that authenticates a connection |
 //! | [`control`] | messages between `mpjrun` and its processes |
 //! | [`startup`] | texts of process managers and sites, and the ranks at a rendezvous |
+//! | [`pmix`] | statements of PMIx servers about jobs, compared with a model |
 //! | [`shared`] | headers of shared memory segments |
 //! | [`segment`] | shared memory that is overwritten while two ranks communicate |
 //! | [`pool`] | allocations from several threads, compared with a list of live blocks |
@@ -28,6 +29,7 @@ mod input;
 mod network;
 mod numbers;
 mod peak_memory;
+mod pmix;
 mod pool;
 mod receiver;
 mod reference_parser;
@@ -62,6 +64,7 @@ pub use envelopes::envelopes;
 pub use frames::frames;
 pub use network::{handshake, network};
 pub use numbers::numbers;
+pub use pmix::pmix;
 pub use pool::pool;
 pub use receiver::receiver;
 pub use round_trip::round_trip;
@@ -75,7 +78,7 @@ pub use types::types;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("sections", sections),
     ("round_trip", round_trip),
     ("receiver", receiver),
@@ -88,6 +91,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("handshake", handshake),
     ("control", control),
     ("startup", startup),
+    ("pmix", pmix),
     ("shared", shared),
     ("segment", segment),
     ("pool", pool),

@@ -215,8 +215,8 @@ impl Request {
         if let State::Coalesced(comm) = &self.state {
             comm.engine().flush_coalesced();
         }
-        if let Some(outcome) = self.outcome() {
-            return outcome.map(Some);
+        if let Some(status) = self.status() {
+            return status.map(Some);
         }
         if let Some((engine, ..)) = self.wait_target() {
             engine.progress();

@@ -52,12 +52,14 @@ fn calls_stay_in_step_when_their_numbers_wrap_around() {
     crate::threads(3, |world| {
         let sum = crate::coll::allreduce([world.rank() as u64 + 1], [0u64], Op::Sum);
         let mut persistent = world.prepare(sum)?;
+        let sync = world.dup()?;
         for first in [i32::MAX as u32 - 2, u32::MAX - 2] {
             let comm = world.dup()?;
+            // No rank is still in `dup` when another one skips numbers.
+            sync.barrier()?;
             for comm in [&*world, &comm] {
                 comm.as_raw().collectives().coll_state().sequence().skip_to(first);
             }
-            // Only `comm` is used meanwhile, so no rank is ahead in the world.
             for round in 0..8u64 {
                 let mut items = [if world.rank() == 1 { round } else { 0 }];
                 comm.bcast(&mut items, 1)?;
