@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::Test;
 use super::env::{SECRET, codes, free_port, run_job, start_job, start_rank};
-use super::job::{Ended, Job, kill, pid, wait_for_exit};
+use super::job::{Ended, Job, kill, pid, wait_for_exit, watch};
 
 pub(crate) const TESTS: &[Test] = &[
     ("failure_ends_all_processes_with_its_code", failure_ends_all_processes_with_its_code),
     ("killed_processes_end_the_environment_job", killed_processes_end_the_environment_job),
     ("failed_job_ends_without_a_reader_of_its_errors", failed_job_ends_without_a_reader_of_its_errors),
+    ("lack_of_descriptors_ends_the_job", lack_of_descriptors_ends_the_job),
     ("stopped_processes_of_a_failed_job_are_killed", stopped_processes_of_a_failed_job_are_killed),
 ];
 
@@ -78,6 +79,28 @@ fn failed_job_ends_without_a_reader_of_its_errors() {
         assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");
         drop(reader);
     }
+}
+
+/// Without descriptors for its agent, a process does not wait for itself forever.
+fn lack_of_descriptors_ends_the_job() {
+    let start = |(limited, limit): (usize, u32)| {
+        let (port, program) = (free_port(), std::env::current_exe().unwrap());
+        (0..3).map(move |rank| {
+            let limit = if rank == limited { limit } else { 1000 };
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]).arg(&program);
+            command.args(["rank", "fine"]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+            command.env("MPJ_RANK", rank.to_string()).envs([("MPJ_SIZE", "3"), ("MPJ_SECRET", SECRET)]);
+            command.env("MPJ_RENDEZVOUS", format!("localhost:{port}")).env("MPJ_NIO_INTERFACES", "lo");
+            command.envs([("MPJ_HOST", if rank == 2 { "b" } else { "a" }), ("MPJ_RENDEZVOUS_TIMEOUT", "10")]);
+            watch(&mut command).0
+        })
+    };
+    let limits = [(0, 11), (0, 14), (0, 17), (2, 8), (2, 11), (2, 14)];
+    // All processes of a job end, or the test does not.
+    let jobs: Vec<Job> = limits.into_iter().flat_map(start).collect();
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert!(ended.iter().all(|ended| ended.code == Some(1)), "{ended:#?}");
 }
 
 /// A stopped process of a failed job does not stay.

@@ -93,6 +93,8 @@ pub(super) struct Agent {
     pub(super) listener: LocalListener,
     /// Until this time, no connections are accepted: this process lacks descriptors.
     pub(super) accepts_at: Option<Instant>,
+    /// Since when a process waits because this process lacks descriptors.
+    pub(super) lacks_since: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
@@ -125,6 +127,7 @@ impl Agent {
             segment: segment.map(Arc::new),
             listener,
             accepts_at: None,
+            lacks_since: None,
             role,
             manager,
             watch_port,
