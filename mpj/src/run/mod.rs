@@ -9,8 +9,10 @@ pub(crate) mod watch;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, mpsc};
+use std::time::Duration;
 
 use mpj_devices::{Registry, Roster};
 
@@ -166,9 +168,25 @@ where
     }
 }
 
-#[expect(clippy::print_stderr, reason = "printed for the user of a program; its code gets errors as values")]
+/// Prints a message for the user of a program, whose code gets errors as values.
 pub(crate) fn print_error(message: &dyn fmt::Display) {
-    eprintln!("mpj: {message}");
+    // If standard error is closed, nobody reads the message.
+    let _ = std::io::stderr().write_all(format!("mpj: {message}\n").as_bytes());
+}
+
+/// Prints a message as [`print_error`] does, before a job is ended. If nobody reads a pipe at standard error, a write
+/// may never return, so this function returns after a while in any case.
+pub(crate) fn print_last_error(message: String) {
+    const LIMIT: Duration = Duration::from_millis(500);
+    let (sender, printed) = mpsc::channel::<()>();
+    let print = move || {
+        print_error(&message);
+        drop(sender);
+    };
+    // Without a thread, the message is lost, and the job ends.
+    if std::thread::Builder::new().name("print".into()).spawn(print).is_ok() {
+        let _ = printed.recv_timeout(LIMIT);
+    }
 }
 
 thread_local! {

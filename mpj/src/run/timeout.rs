@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::watch::Watch;
-use super::{Caller, print_error};
+use super::{Caller, print_last_error};
 use crate::config::{Config, Text};
 
 /// The time limit of a job.
@@ -66,7 +66,7 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     let report =
         format!("timeout of {} s reached; the job was terminated:{}", limit.as_secs_f64(), watch.table());
     if caller == Caller::Program {
-        print_error(&report);
+        print_last_error(report.clone());
     }
     watch.fail_all("timed out (MPJ_TIMEOUT)");
     if caller == Caller::Program && stopped.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {

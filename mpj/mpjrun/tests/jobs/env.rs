@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Test;
 use super::boot_cases::CASES;
-use super::job::{Ended, Job, kill, pid, wait_for_exit, watch};
+use super::job::{Ended, Job, watch};
 use super::message_programs::PROGRAMS;
 use super::program::say;
 
@@ -19,25 +19,22 @@ pub(crate) const TESTS: &[Test] = &[
     ("variables_of_sites_state_the_rank", variables_of_sites_state_the_rank),
     ("rank_0_may_come_last", rank_0_may_come_last),
     ("environment_hosts_with_a_late_name", environment_hosts_with_a_late_name),
-    ("failure_ends_all_processes_with_its_code", failure_ends_all_processes_with_its_code),
-    ("killed_processes_end_the_environment_job", killed_processes_end_the_environment_job),
     ("missing_ranks_are_listed_at_the_deadline", missing_ranks_are_listed_at_the_deadline),
     ("ranks_that_do_not_match_are_rejected", ranks_that_do_not_match_are_rejected),
     ("strangers_do_not_keep_ranks_out", strangers_do_not_keep_ranks_out),
     ("incomplete_variables_are_errors", incomplete_variables_are_errors),
     ("programs_of_ranks_are_not_ranks", programs_of_ranks_are_not_ranks),
-    ("processes_connect_as_ranks", processes_connect_as_ranks),
 ];
 
-const SECRET: &str = "0123456789abcdef, only for tests";
+pub(crate) const SECRET: &str = "0123456789abcdef, only for tests";
 
 /// Returns a port that is free now.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Starts one process.
-fn start(role: &str, variables: &[(&str, &str)]) -> Job {
+pub(crate) fn start(role: &str, variables: &[(&str, &str)]) -> Job {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["rank", role]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
     command.envs(variables.iter().copied());
@@ -45,7 +42,7 @@ fn start(role: &str, variables: &[(&str, &str)]) -> Job {
 }
 
 /// Starts rank `rank` of a job whose rank 0 listens at a port of this machine.
-fn start_rank(rank: usize, size: usize, port: u16, role: &str, variables: &[(&str, &str)]) -> Job {
+pub(crate) fn start_rank(rank: usize, size: usize, port: u16, role: &str, variables: &[(&str, &str)]) -> Job {
     let (rank, size) = (rank.to_string(), size.to_string());
     let at = format!("localhost:{port}");
     let own = [("MPJ_RANK", &*rank), ("MPJ_SIZE", &size), ("MPJ_RENDEZVOUS", &at), ("MPJ_SECRET", SECRET)];
@@ -53,18 +50,18 @@ fn start_rank(rank: usize, size: usize, port: u16, role: &str, variables: &[(&st
 }
 
 /// Starts a job whose ranks are on the hosts that the letters of `hosts` name, all of which are this machine.
-fn start_job(hosts: &str, role: &str, variables: &[(&str, &str)]) -> Vec<Job> {
+pub(crate) fn start_job(hosts: &str, role: &str, variables: &[(&str, &str)]) -> Vec<Job> {
     let port = free_port();
     let own = |rank: usize| [("MPJ_HOST", &hosts[rank..=rank]), ("MPJ_NIO_INTERFACES", "lo")];
     let rank = |rank| start_rank(rank, hosts.len(), port, role, &[&own(rank)[..], variables].concat());
     (0..hosts.len()).map(rank).collect()
 }
 
-fn run_job(hosts: &str, role: &str, variables: &[(&str, &str)]) -> Vec<Ended> {
+pub(crate) fn run_job(hosts: &str, role: &str, variables: &[(&str, &str)]) -> Vec<Ended> {
     start_job(hosts, role, variables).into_iter().map(Job::end).collect()
 }
 
-fn codes(ended: &[Ended]) -> Vec<Option<i32>> {
+pub(crate) fn codes(ended: &[Ended]) -> Vec<Option<i32>> {
     ended.iter().map(|ended| ended.code).collect()
 }
 
@@ -217,46 +214,6 @@ fn environment_hosts_with_a_late_name() {
     assert_eq!(ended.code, Some(137), "{ended:#?}");
 }
 
-fn failure_ends_all_processes_with_its_code() {
-    for hosts in ["aaa", "abb"] {
-        for (role, code, line) in [
-            ("abort", 42, "mpj: rank 1 aborted the job with code 42: enough"),
-            ("error", 1, "mpj: rank 1 returned an error: recv: rank 8 is out of range"),
-            ("panic", 101, "mpj: rank 1 panicked: an odd number"),
-        ] {
-            let begun = Instant::now();
-            let ended = run_job(hosts, role, &[]);
-            let codes = codes(&ended);
-            assert!(
-                codes.contains(&Some(code)) && !codes.contains(&Some(0)),
-                "{role} on {hosts}: {ended:#?}"
-            );
-            let own = ended.iter().flat_map(|ended| &ended.err).filter(|line| line.starts_with("mpj: "));
-            let own: Vec<&String> = own.collect();
-            assert!(own.len() == 1 && own[0].starts_with(line), "{role} on {hosts}: {ended:#?}");
-            assert!(begun.elapsed() < Duration::from_secs(60), "{role}: {:?}", begun.elapsed());
-        }
-    }
-}
-
-/// A killed rank, a killed agent and a killed rank 0 end all processes of the job.
-fn killed_processes_end_the_environment_job() {
-    for (hosts, victim) in [("aaa", 2), ("aaa", 0), ("abb", 0), ("abb", 1), ("abb", 2)] {
-        let jobs = start_job(hosts, "wait", &[]);
-        let pids: Vec<u32> = jobs.iter().map(|job| pid(&job.lines(1, " is ")[0])).collect();
-        kill(&[pids[victim]], "-KILL");
-        pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(20)));
-        let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
-        assert!(ended.iter().all(|ended| ended.code != Some(0)), "{hosts} {victim}: {ended:#?}");
-    }
-    // A rank that computes, and makes no call, ends as well.
-    let jobs = start_job("aabb", "hang", &[]);
-    std::thread::sleep(Duration::from_secs(1));
-    jobs[1].signal("-KILL");
-    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
-    assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");
-}
-
 fn missing_ranks_are_listed_at_the_deadline() {
     let port = free_port();
     let limit = [("MPJ_RENDEZVOUS_TIMEOUT", "5")];
@@ -378,55 +335,4 @@ pub(crate) fn start_another() {
 fn programs_of_ranks_are_not_ranks() {
     let ended = run_job("aa", "start-another", &[]);
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:#?}");
-}
-
-/// The role of [`processes_connect_as_ranks`]: `RANK SIZE ADDRESS`.
-pub(crate) fn run_connected(arguments: &str) -> ExitCode {
-    let words: Vec<&str> = arguments.split(' ').collect();
-    let [rank, size, at, action] = words[..] else { panic!("{arguments}") };
-    let world = match mpj::connect(rank.parse().unwrap(), size.parse().unwrap(), at, SECRET.as_bytes()) {
-        Ok(world) => world,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            return ExitCode::SUCCESS;
-        }
-    };
-    let mut sum = [0usize];
-    world.allreduce(&[world.rank() + 1], &mut sum, mpj::Op::Sum).unwrap();
-    say(&format!("sum {}", sum[0]));
-    if action == "kill" {
-        if world.rank() == 1 {
-            kill(&[std::process::id()], "-KILL");
-        }
-        let failed = world.barrier().and_then(|()| world.barrier()).unwrap_err();
-        say(&format!("error: {failed}"));
-    }
-    ExitCode::SUCCESS
-}
-
-fn processes_connect_as_ranks() {
-    let run = |ranks: &[(usize, usize)], action: &str| {
-        let at = format!("localhost:{}", free_port());
-        let role = |(rank, size): &(usize, usize)| format!("connect:{rank} {size} {at} {action}");
-        let jobs: Vec<Job> =
-            ranks.iter().map(|of| start(&role(of), &[("MPJ_RENDEZVOUS_TIMEOUT", "60")])).collect();
-        jobs.into_iter().map(Job::end).collect::<Vec<Ended>>()
-    };
-    for ended in run(&[(0, 3), (1, 3), (2, 3)], "sum") {
-        assert!(ended.code == Some(0) && ended.out == ["sum 6"] && ended.err.is_empty(), "{ended:#?}");
-    }
-    // The library prints nothing, and ends no process.
-    let ended = run(&[(0, 3), (1, 3), (2, 3)], "kill");
-    assert_eq!(ended[1].signal, Some(9), "{ended:#?}");
-    for ended in [&ended[0], &ended[2]] {
-        let is_error =
-            ended.out.len() == 2 && ended.out[1].starts_with("error: ") && ended.out[1].contains("rank 1");
-        assert!(ended.code == Some(0) && is_error && ended.err.is_empty(), "{ended:#?}");
-    }
-    for ended in run(&[(0, 2), (1, 3)], "sum") {
-        assert!(ended.code == Some(0) && ended.out[0].contains("connect: rank 1 ("), "{ended:#?}");
-    }
-    for ended in run(&[(3, 3)], "sum") {
-        assert_eq!(ended.out, ["error: connect: rank 3 is not one of 3 ranks"]);
-    }
 }

@@ -11,8 +11,10 @@ mod block_programs;
 #[path = "../../../tests/suite/common/boot.rs"]
 mod boot_cases;
 mod collectives;
+mod connect;
 mod devices;
 mod env;
+mod env_failures;
 mod exits;
 mod failures;
 mod hosts;
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         collectives::TESTS,
         devices::TESTS,
         env::TESTS,
+        env_failures::TESTS,
+        connect::TESTS,
         exits::TESTS,
         hosts::TESTS,
         hydra::TESTS,

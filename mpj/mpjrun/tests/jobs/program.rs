@@ -10,8 +10,8 @@ use mpj_devices::conformance::{Member, find};
 
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, devices, env, hosts, intercomm, late_join, messages, parameters, progress, recv_block,
-    schedules, trace,
+    boot, collectives, connect, devices, env, hosts, intercomm, late_join, messages, parameters, progress,
+    recv_block, schedules, trace,
 };
 
 /// Prints a line with one write.
@@ -53,7 +53,7 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
         return boot::run_named(name);
     }
     if let Some(arguments) = role.strip_prefix("connect:") {
-        return env::run_connected(arguments);
+        return connect::run_connected(arguments);
     }
     if role == "own-device" {
         return devices::run_with_own_device();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mpj_devices::{HostId, HostRanks, Hosts, JobKey};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
 use super::host_watch::{ACCEPT_INTERVAL, HostWatch, WatchPort};
@@ -15,7 +16,7 @@ use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
 use crate::boot::wire::ToLauncher;
-use crate::run::{Caller, print_error};
+use crate::run::{Caller, print_last_error};
 
 /// Without a process manager, the time that an agent gives the processes of its host to exit in a failed job, and the
 /// longer time that the root gives the other hosts.
@@ -92,6 +93,8 @@ pub(super) struct Agent {
     pub(super) listener: LocalListener,
     /// Until this time, no connections are accepted: this process lacks descriptors.
     pub(super) accepts_at: Option<Instant>,
+    /// Since when a process waits because this process lacks descriptors.
+    pub(super) lacks_since: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
@@ -124,6 +127,7 @@ impl Agent {
             segment: segment.map(Arc::new),
             listener,
             accepts_at: None,
+            lacks_since: None,
             role,
             manager,
             watch_port,
@@ -193,6 +197,7 @@ impl Agent {
             Stage::Failed(code, until) if until <= now => return self.begin_end(code, now),
             Stage::Ending(code, until) if until <= now || self.have_others_ended() => {
                 if !self.manager.kills_processes() {
+                    self.kill_processes();
                     // This exits, unless the caller is a library.
                     let _ = self.manager.abort(code);
                 }
@@ -238,13 +243,30 @@ impl Agent {
 
     /// Returns whether, without a process manager, the other processes of this host and the other hosts have ended.
     fn have_others_ended(&self) -> bool {
-        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let own = getpid().as_raw_nonzero().get();
         let is_over = |process: &LocalProcess| process.ended || !process.joined || process.pid == own;
         let have_relays_ended = match &self.role {
             Role::Root { relays, .. } => relays.iter().all(|relay| relay.ended),
             Role::Relay(_) => true,
         };
         !self.manager.kills_processes() && have_relays_ended && self.processes.iter().all(is_over)
+    }
+
+    /// Kills the other processes of this host that have not exited in a failed job: stopped ones, for example, which would
+    /// stay forever. In a job of a library, no process is killed.
+    fn kill_processes(&self) {
+        let is_program = self.manager.caller() == Caller::Program;
+        for process in self.processes.iter().filter(|process| is_program && !process.ended && process.joined)
+        {
+            // The id is 0 if the process is in another process id namespace.
+            let Some(pid) = Pid::from_raw(process.pid) else { continue };
+            let Ok(process_fd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            // While the connection is open, no other process has the id.
+            let is_open = process.connection.as_ref().is_some_and(ControlConnection::is_open);
+            if is_open && pid != getpid() {
+                let _ = pidfd_send_signal(process_fd, Signal::KILL);
+            }
+        }
     }
 
     pub(super) fn finish(&mut self) {
@@ -254,7 +276,7 @@ impl Agent {
     /// Prints why the job fails, and ends it with an exit code.
     pub(super) fn fail(&mut self, code: u8, line: &str) {
         if self.manager.caller() == Caller::Program {
-            print_error(&line);
+            print_last_error(line.to_owned());
         }
         self.stage = Stage::Failed(code, Instant::now() + OUTPUT_TIME);
     }

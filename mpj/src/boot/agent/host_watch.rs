@@ -14,7 +14,6 @@
 //! If a link loses 20 % of the packets in each direction, 4 probes in a row fail every few minutes, but 20 attempts once
 //! in 10⁹ times. A cut is detected after 4 s of probes and 2.5 s of attempts.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -34,7 +33,7 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
 /// The time for a reply to the last attempt.
 const LAST_REPLY: Duration = Duration::from_millis(600);
 
-/// The state of a watched host, as far as the agent knows it.
+/// The state of a watched host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HostState {
     /// It is reachable, or nothing is known yet.
@@ -209,7 +208,7 @@ impl HostWatch {
 #[derive(Debug)]
 pub(in crate::boot) struct WatchPort {
     listeners: Vec<network::Listener>,
-    accepted: VecDeque<OwnedFd>,
+    accepted: Vec<OwnedFd>,
     max_accepted: usize,
 }
 
@@ -222,7 +221,7 @@ impl WatchPort {
         let listeners = listen(config, true).ok()?;
         // Each host has one connection, and possibly some that have failed at its end only.
         let max_accepted = 16 + 2 * hosts as usize;
-        Some(WatchPort { listeners, accepted: VecDeque::new(), max_accepted })
+        Some(WatchPort { listeners, accepted: Vec::new(), max_accepted })
     }
 
     /// Returns the address for the agent at the other end of a connection.
@@ -236,7 +235,9 @@ impl WatchPort {
     pub(super) fn accept(&mut self) {
         for (listener, _) in &self.listeners {
             while let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-                self.accepted.push_back(socket);
+                // A connection whose other end has vanished ends as well, after the two hours of the default.
+                let _ = sockopt::set_socket_keepalive(&socket, true);
+                self.accepted.push(socket);
             }
         }
         let is_open = |socket: &OwnedFd| {
@@ -244,9 +245,9 @@ impl WatchPort {
             matches!(rustix::net::recv(socket, &mut [0], how), Err(Errno::AGAIN | Errno::INTR))
         };
         self.accepted.retain(is_open);
-        // The owner of a closed connection connects again.
-        let excess = self.accepted.len().saturating_sub(self.max_accepted);
-        self.accepted.drain(..excess);
+        // Older connections are more likely those of agents than of strangers. If the newest one belongs to an agent, it
+        // connects again, which shows it that this host is reachable.
+        self.accepted.truncate(self.max_accepted);
     }
 }
 
@@ -327,14 +328,19 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_use_all_descriptors() {
+    fn strangers_neither_use_all_descriptors_nor_end_watches() {
         let mut port = port();
         let at = port.listeners[0].1;
+        let mut watch = HostWatch::new(at);
+        assert_eq!(settle(&mut watch), HostState::Reachable);
+        port.accept();
         let strangers: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();
         port.accept();
         assert_eq!(port.accepted.len(), port.max_accepted);
+        watch.check(Instant::now());
+        assert!(matches!(watch.state, State::Connected(_)), "the watch of an agent stays connected");
         drop(strangers);
-        while !port.accepted.is_empty() {
+        while port.accepted.len() > 1 {
             port.accept();
         }
     }

@@ -6,11 +6,12 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use mpj_devices::HostId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::boot::rendezvous::fnv1a;
@@ -75,6 +76,11 @@ impl LocalListener {
         Ok(LocalListener { names, listener: listener.map_err(explain)? })
     }
 
+    /// Returns whether a process waits for [`accept`](Self::accept).
+    pub(super) fn has_waiting(&self) -> bool {
+        poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&Timespec::default())) == Ok(1)
+    }
+
     /// Accepts the next process of this user that has a rank; `None` if no other waits.
     ///
     /// # Errors
@@ -101,24 +107,48 @@ impl AsFd for LocalListener {
     }
 }
 
-/// Connects the process of a rank to the agent of its host.
-///
-/// # Errors
-/// The agent has exited, belongs to another user, or another process has this rank.
-pub(in crate::boot) fn connect(names: &LocalNames, rank: u32) -> Result<UnixStream, String> {
-    let what = "connect to the agent of this host";
-    let system = |e: rustix::io::Errno| failed(what, &io::Error::from(e));
-    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(system)?;
-    let name = |name: String| SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(system);
-    rustix::net::bind(&socket, &name(names.of_rank(rank))?).map_err(|e| match io::Error::from(e).kind() {
-        ErrorKind::AddrInUse => format!("another process of this job has rank {rank} as well"),
-        _ => system(e),
-    })?;
-    rustix::net::connect(&socket, &name(names.base.clone())?).map_err(system)?;
-    let stream = UnixStream::from(socket);
-    check_user(&stream).map_err(|why| format!("cannot {what}: {why}"))?;
-    Ok(stream)
+const CONNECT: &str = "connect to the agent of this host";
+
+fn cannot_connect(error: rustix::io::Errno) -> String {
+    failed(CONNECT, &io::Error::from(error))
+}
+
+/// The socket of a process that is not connected to the agent of its host yet.
+#[derive(Debug)]
+pub(in crate::boot) struct RankSocket {
+    socket: OwnedFd,
+    agent: SocketAddrUnix,
+}
+
+impl RankSocket {
+    /// Creates the socket of a rank. This takes what might be missing, so that [`connect`](Self::connect) hardly fails.
+    ///
+    /// # Errors
+    /// Another process has this rank, or the system lacks a resource.
+    pub(in crate::boot) fn bind(names: &LocalNames, rank: u32) -> Result<RankSocket, String> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let socket =
+            rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(cannot_connect)?;
+        let name = |name: &str| SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(cannot_connect);
+        rustix::net::bind(&socket, &name(&names.of_rank(rank))?).map_err(|e| {
+            match io::Error::from(e).kind() {
+                ErrorKind::AddrInUse => format!("another process of this job has rank {rank} as well"),
+                _ => cannot_connect(e),
+            }
+        })?;
+        Ok(RankSocket { socket, agent: name(&names.base)? })
+    }
+
+    /// Connects to the agent of the host.
+    ///
+    /// # Errors
+    /// The agent has exited, or belongs to another user.
+    pub(in crate::boot) fn connect(self) -> Result<UnixStream, String> {
+        rustix::net::connect(&self.socket, &self.agent).map_err(cannot_connect)?;
+        let stream = UnixStream::from(self.socket);
+        check_user(&stream).map_err(|why| format!("cannot {CONNECT}: {why}"))?;
+        Ok(stream)
+    }
 }
 
 /// Returns the process id of the other end, which must belong to the user of this process.
@@ -139,6 +169,10 @@ mod tests {
     use std::io::{Read, Write};
 
     use super::*;
+
+    fn connect(names: &LocalNames, rank: u32) -> Result<UnixStream, String> {
+        RankSocket::bind(names, rank)?.connect()
+    }
 
     fn names(test: &str) -> LocalNames {
         LocalNames::new(&format!("{test}-{}", std::process::id()), HostId(3))

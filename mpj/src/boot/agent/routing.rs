@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
@@ -12,6 +12,10 @@ use crate::boot::control_plane::{ControlConnection, Outgoing, To};
 use crate::boot::proven::ACCEPT_RETRY;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
 
+/// How long a process waits for an agent that has no descriptor for its connection. Then the job fails, because the
+/// process that would close a descriptor may itself be the one that waits.
+const LACK_LIMIT: Duration = Duration::from_secs(20);
+
 impl Agent {
     /// Accepts the processes of this host that wait.
     pub(super) fn accept(&mut self) {
@@ -19,8 +23,23 @@ impl Agent {
         if self.accepts_at.is_some_and(|at| now < at) {
             return;
         }
-        // After an error, the connections that wait would end each poll at once.
-        self.accepts_at = self.accept_processes().is_err().then(|| now + ACCEPT_RETRY);
+        let Err(error) = self.accept_processes() else {
+            (self.accepts_at, self.lacks_since) = (None, None);
+            return;
+        };
+        // The connections that wait would end each poll at once.
+        self.accepts_at = Some(now + ACCEPT_RETRY);
+        if !self.listener.has_waiting() {
+            self.lacks_since = None;
+        } else if now >= *self.lacks_since.get_or_insert(now) + LACK_LIMIT && self.stage == Stage::Running {
+            let rank = self.processes.first().map_or(0, |process| process.rank);
+            self.fail(
+                1,
+                &format!(
+                    "rank {rank} cannot accept the connections of the processes of its host: {error}; raise `ulimit -Hn`"
+                ),
+            );
+        }
     }
 
     fn accept_processes(&mut self) -> io::Result<()> {

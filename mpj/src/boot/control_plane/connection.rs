@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 use serde::Serialize;
@@ -115,6 +116,12 @@ impl<M: DeserializeOwned> ControlConnection<M> {
     /// Returns whether the other end has closed the connection, or [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Returns whether the other end is open now, whatever has been read.
+    pub fn is_open(&self) -> bool {
+        let mut ends = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        poll(&mut ends, Some(&Timespec::default())) == Ok(0)
     }
 
     /// If the connection was closed in the middle of a message, returns a description of the position.

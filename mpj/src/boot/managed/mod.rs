@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use mpj_devices::{HostId, Hosts, JobKey, ShmDriver};
 
-use super::agent::{self, AgentSetup, LocalListener, LocalNames, Peers, RootCard, RootListener, WatchPort};
+use super::agent::{
+    self, AgentSetup, LocalListener, LocalNames, Peers, RankSocket, RootCard, RootListener, WatchPort,
+};
 use super::control_plane::host_segment;
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::proven::random_bytes;
@@ -133,6 +135,11 @@ pub(super) fn join(
         Ok(prepared) => prepared,
         Err(why) => return Err(session::end_job(manager, why)),
     };
+    // Without a socket, an agent of this process would wait for this process, and the other ranks for both.
+    let socket = match RankSocket::bind(&names, rank) {
+        Ok(socket) => socket,
+        Err(why) => return Err(session::end_job(manager, why)),
+    };
     let session = Arc::new(match setup {
         Some(setup) => {
             let has_own_exit_code = !manager.kills_processes();
@@ -141,7 +148,7 @@ pub(super) fn join(
         None => ManagedSession::member(manager),
     });
     let connect = |socket| LaunchedBoot::connect(socket, Some(Arc::clone(&session)), on_job_end);
-    let boots = agent::connect(&names, rank).and_then(connect).map_err(|why| session.fail(why))?;
+    let boots = socket.connect().and_then(connect).map_err(|why| session.fail(why))?;
     session.joined();
     Ok(boots)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ProcessManager;
 use crate::boot::agent::AgentHandle;
 use crate::boot::control_plane::GRACE;
-use crate::run::print_error;
+use crate::run::print_last_error;
 
 /// The time between the message about a failure and the request to kill the job: Hydra discards output that it has not
 /// forwarded by then.
@@ -39,7 +39,7 @@ pub(super) fn end_job(mut manager: Box<dyn ProcessManager>, why: String) -> Stri
         manager.failed(&why);
         return why;
     }
-    print_error(&format_args!("rank {} could not join the job: {why}", manager.rank()));
+    print_last_error(format!("rank {} could not join the job: {why}", manager.rank()));
     std::thread::sleep(OUTPUT_TIME);
     if manager.abort(1).is_ok() {
         std::thread::sleep(KILL_WAIT);

@@ -12,13 +12,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit};
 
 use super::gathering::{Gathering, Step};
-use super::messages::{FromFirst, ToFirst};
+use super::messages::{FromFirst, ToFirst, limit_silence};
 use super::sources::RendezvousAddress;
 use super::{Placement, Rendezvous, TIMEOUT_NAME};
 use crate::boot::control_plane::ControlConnection;
-use crate::boot::proven::{ProvenListener, random_bytes};
+use crate::boot::proven::{MAX_STRANGERS, ProvenListener, random_bytes};
 
-/// The descriptors that a process needs in addition to one for each rank at the rendezvous.
+/// The descriptors that a process needs in addition to those for ranks and strangers at the rendezvous.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// How long rank 0 keeps the connections on which it has sent why the job cannot start.
@@ -55,7 +55,7 @@ impl FirstRank {
                 "rank 0 cannot listen for the others at {address}: {why}; MPJ_RENDEZVOUS selects another port"
             )
         })?;
-        raise_descriptor_limit(u64::from(*size) + OWN_DESCRIPTORS);
+        raise_descriptor_limit(2 * u64::from(*size) + MAX_STRANGERS as u64 + OWN_DESCRIPTORS);
         let id = Identity { key: Arc::clone(key), rank: 0, size: u32::MAX, purpose: super::PURPOSE };
         let sockets = listeners.into_iter().map(|(socket, _)| socket).collect();
         Ok(FirstRank {
@@ -169,7 +169,7 @@ impl FirstRank {
         let others = &self.others;
         // A second process with a rank is accepted, so that both get the reason.
         let arrivals = self.listener.iter_mut().flat_map(|listener| listener.arrivals(|_| false));
-        let arrivals: Vec<_> = arrivals.collect();
+        let arrivals: Vec<_> = arrivals.inspect(|(_, socket)| limit_silence(socket)).collect();
         let twice =
             arrivals.iter().map(|(rank, _)| *rank).find(|rank| others.iter().any(|o| o.rank == *rank));
         self.others.extend(

@@ -11,9 +11,16 @@
 //!   Failed: why                       ─►                           before Joined: r cannot join the job
 //! ```
 
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::wire::ProtocolVersion;
+
+/// As long as the probes of `proven.rs`, which work while all data is acknowledged.
+const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// The longest text of a message in bytes. Longer ones are truncated.
 pub(super) const MAX_TEXT: usize = 4096;
@@ -61,6 +68,13 @@ pub enum FromFirst {
     },
     /// The job cannot start, for this reason.
     Refused(String),
+}
+
+/// Ends a connection of the rendezvous some time after its other end became unreachable, also while data is not
+/// acknowledged. The messages are so short that a stopped process never makes the time run.
+pub(super) fn limit_silence(socket: impl AsFd) {
+    // Without it, the kernel tries for a quarter of an hour.
+    let _ = sockopt::set_tcp_user_timeout(socket, SILENCE_LIMIT.as_millis() as u32);
 }
 
 /// Truncates a text that comes from another process or is sent to one.

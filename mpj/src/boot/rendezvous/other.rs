@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::handshake::Identity;
 use mpj_devices::network::connect_order;
 
-use super::messages::{FromFirst, Joining, ToFirst, truncated};
+use super::messages::{FromFirst, Joining, ToFirst, limit_silence, truncated};
 use super::{Placement, Rendezvous, TIMEOUT_NAME, own_place};
 use crate::boot::proven::{ConnectError, connect_with_proof};
 use crate::boot::wire::{FrameDecoder, ProtocolVersion, encode_frame};
@@ -42,6 +42,7 @@ impl OtherRank {
         let Rendezvous { rank, size, address, key, host, timeout, .. } = rendezvous;
         let id = Identity { key: Arc::clone(key), rank: *rank, size: *size, purpose: super::PURPOSE };
         let stream = reach(rendezvous, &Arc::new(id))?;
+        limit_silence(&stream);
         let at = address.to_string();
         let (frames, timeout) = (FrameDecoder::default(), *timeout);
         let mut other = OtherRank { stream, frames, at, timeout, values: Vec::new() };

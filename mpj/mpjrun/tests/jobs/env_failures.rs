@@ -1,0 +1,114 @@
+//! Failures of jobs without a launcher: all processes end, with the right codes.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Test;
+use super::env::{SECRET, codes, free_port, run_job, start_job, start_rank};
+use super::job::{Ended, Job, kill, pid, wait_for_exit, watch};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("failure_ends_all_processes_with_its_code", failure_ends_all_processes_with_its_code),
+    ("killed_processes_end_the_environment_job", killed_processes_end_the_environment_job),
+    ("failed_job_ends_without_a_reader_of_its_errors", failed_job_ends_without_a_reader_of_its_errors),
+    ("lack_of_descriptors_ends_the_job", lack_of_descriptors_ends_the_job),
+    ("stopped_processes_of_a_failed_job_are_killed", stopped_processes_of_a_failed_job_are_killed),
+];
+
+fn failure_ends_all_processes_with_its_code() {
+    for hosts in ["aaa", "abb"] {
+        for (role, code, line) in [
+            ("abort", 42, "mpj: rank 1 aborted the job with code 42: enough"),
+            ("error", 1, "mpj: rank 1 returned an error: recv: rank 8 is out of range"),
+            ("panic", 101, "mpj: rank 1 panicked: an odd number"),
+        ] {
+            let begun = Instant::now();
+            let ended = run_job(hosts, role, &[]);
+            let codes = codes(&ended);
+            assert!(
+                codes.contains(&Some(code)) && !codes.contains(&Some(0)),
+                "{role} on {hosts}: {ended:#?}"
+            );
+            let own = ended.iter().flat_map(|ended| &ended.err).filter(|line| line.starts_with("mpj: "));
+            let own: Vec<&String> = own.collect();
+            assert!(own.len() == 1 && own[0].starts_with(line), "{role} on {hosts}: {ended:#?}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{role}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+/// A killed rank, a killed agent and a killed rank 0 end all processes of the job.
+fn killed_processes_end_the_environment_job() {
+    for (hosts, victim) in [("aaa", 2), ("aaa", 0), ("abb", 0), ("abb", 1), ("abb", 2)] {
+        let jobs = start_job(hosts, "wait", &[]);
+        let pids: Vec<u32> = jobs.iter().map(|job| pid(&job.lines(1, " is ")[0])).collect();
+        kill(&[pids[victim]], "-KILL");
+        pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(20)));
+        let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+        assert!(ended.iter().all(|ended| ended.code != Some(0)), "{hosts} {victim}: {ended:#?}");
+    }
+    // A rank that computes, and makes no call, ends as well.
+    let jobs = start_job("aabb", "hang", &[]);
+    std::thread::sleep(Duration::from_secs(1));
+    jobs[1].signal("-KILL");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");
+}
+
+/// The process of rank 0 ends the job even if nobody reads its standard error, or the reader has exited.
+fn failed_job_ends_without_a_reader_of_its_errors() {
+    for is_read in [true, false] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (port, reader) = (free_port(), is_read.then_some(reader));
+        let mut first = Command::new(std::env::current_exe().unwrap());
+        let at = format!("localhost:{port}");
+        first.args(["rank", "abort"]).stdin(Stdio::null()).stdout(Stdio::null());
+        first.envs([("MPJ_RANK", "0"), ("MPJ_SIZE", "3"), ("MPJ_RENDEZVOUS", &at), ("MPJ_SECRET", SECRET)]);
+        first.envs([("MPJ_HOST", "a"), ("MPJ_NIO_INTERFACES", "lo")]).env_remove("RUST_BACKTRACE");
+        let mut first = first.stderr(writer.try_clone().unwrap()).spawn().unwrap();
+        // Without a reader, this fails at once.
+        std::thread::spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {});
+        let start = |(rank, host): (usize, &str)| {
+            start_rank(rank, 3, port, "abort", &[("MPJ_HOST", host), ("MPJ_NIO_INTERFACES", "lo")])
+        };
+        let others = [(1, "a"), (2, "b")].map(start);
+        wait_for_exit(first.id(), Duration::from_secs(60));
+        assert_eq!(first.wait().unwrap().code(), Some(42));
+        let ended = others.map(Job::end);
+        assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");
+        drop(reader);
+    }
+}
+
+/// Without descriptors for its agent, a process does not wait for itself forever.
+fn lack_of_descriptors_ends_the_job() {
+    let start = |(limited, limit): (usize, u32)| {
+        let (port, program) = (free_port(), std::env::current_exe().unwrap());
+        (0..3).map(move |rank| {
+            let limit = if rank == limited { limit } else { 1000 };
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]).arg(&program);
+            command.args(["rank", "fine"]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+            command.env("MPJ_RANK", rank.to_string()).envs([("MPJ_SIZE", "3"), ("MPJ_SECRET", SECRET)]);
+            command.env("MPJ_RENDEZVOUS", format!("localhost:{port}")).env("MPJ_NIO_INTERFACES", "lo");
+            command.envs([("MPJ_HOST", if rank == 2 { "b" } else { "a" }), ("MPJ_RENDEZVOUS_TIMEOUT", "10")]);
+            watch(&mut command).0
+        })
+    };
+    let limits = [(0, 11), (0, 14), (0, 17), (2, 8), (2, 11), (2, 14)];
+    // All processes of a job end, or the test does not.
+    let jobs: Vec<Job> = limits.into_iter().flat_map(start).collect();
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert!(ended.iter().all(|ended| ended.code == Some(1)), "{ended:#?}");
+}
+
+/// A stopped process of a failed job does not stay.
+fn stopped_processes_of_a_failed_job_are_killed() {
+    let jobs = start_job("abb", "wait", &[]);
+    let pids: Vec<u32> = jobs.iter().map(|job| pid(&job.lines(1, " is ")[0])).collect();
+    kill(&[pids[2]], "-STOP");
+    kill(&[pids[0]], "-KILL");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert_eq!(ended[2].signal, Some(9), "{ended:#?}");
+}
