@@ -41,6 +41,8 @@ fn promises_and_messages_are_waited_for_together() {
         }
         let receiving = world.irecv([0usize], other, 0)?;
         assert!(!receiving.request_ref().test() && !requests[0].request_ref().test());
+        // The other rank sends after this.
+        world.barrier()?;
         thread::scope(|scope| {
             let world = &world;
             scope.spawn(move || {
