@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::net::Shutdown;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
@@ -82,6 +83,16 @@ fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     Ok((hosts, own))
 }
 
+/// Attaches the memory that the ranks of this host share.
+fn attach(memory: Option<OwnedFd>, ranks: u32) -> Result<Arc<Segment>, String> {
+    let memory =
+        memory.ok_or_else(|| format!("the launcher passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"))?;
+    // SAFETY: `mpjrun` passes the descriptor of its segment only to the processes of the job, and these attach it.
+    #[expect(unsafe_code, reason = "see above")]
+    let segment = unsafe { Segment::attach(memory, ranks) };
+    segment.map_err(|e| e.to_string())
+}
+
 impl LaunchedBoot {
     /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if
     /// `mpjrun` did not start the process.
@@ -115,19 +126,7 @@ impl LaunchedBoot {
         };
         let (hosts, own) = parse_placement(&welcome)?;
         let host_ranks = hosts.host_of(own.start).map(|host| hosts.ranks_of(host)).ok_or(PROTOCOL_ERROR)?;
-        let segment = match (welcome.has_segment, memory) {
-            (false, _) => None,
-            (true, Some(memory)) => {
-                // SAFETY: `mpjrun` passes the descriptor of its segment only to the processes of the job, and these
-                // attach it.
-                #[expect(unsafe_code, reason = "see above")]
-                let segment = unsafe { Segment::attach(memory, host_ranks.len()) };
-                Some(segment.map_err(|e| e.to_string())?)
-            }
-            (true, None) => {
-                return Err(format!("the launcher passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"));
-            }
-        };
+        let segment = if welcome.has_segment { Some(attach(memory, host_ranks.len())?) } else { None };
         // `smdev` connects the ranks of one process. A job of one rank gets it too.
         let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
         let broadcaster = Arc::new(ExitBroadcaster {
