@@ -13,7 +13,9 @@ use crate::sys::{self, Errno};
 /// Number of consecutive attempts per address that find no listener after which the peer is lost.
 const MAX_NO_LISTENER: u32 = 6;
 
-/// Number of consecutive attempts per address that lack a resource after which the peer is lost.
+/// Number of attempts per address that lack a resource after which the peer is lost. Transient failures between them do
+/// not count, and do not begin the count anew: a peer without descriptors also drops connections of which it does not
+/// know the rank yet.
 const MAX_NO_RESOURCES: u32 = 16;
 
 /// Number of consecutive attempts per address that find no route to the host after which the peer is lost. Routes and
@@ -73,7 +75,8 @@ pub(super) struct Connector {
     current: usize,
     /// The number of failed rounds. A round tries each address once.
     failed: u32,
-    /// The numbers of consecutive attempts that found no listener, that lacked a resource, and that found no route.
+    /// The numbers of consecutive attempts that found no listener, that lacked a resource (with transient failures between
+    /// them), and that found no route.
     no_listener: u32,
     no_resources: u32,
     unreachable: u32,
@@ -101,9 +104,10 @@ impl Connector {
         let count = self.addresses.len() as u32;
         let (no_listener, no_resources) = (self.no_listener + 1, self.no_resources + 1);
         let unreachable = self.unreachable + 1;
+        let lacked = self.no_resources;
         (self.no_listener, self.no_resources, self.unreachable) = (0, 0, 0);
         match failure {
-            ConnectFailure::Transient => (),
+            ConnectFailure::Transient => self.no_resources = lacked,
             ConnectFailure::NoListener(why) if no_listener >= MAX_NO_LISTENER * count => return Err(why),
             ConnectFailure::NoResources(why) if no_resources >= MAX_NO_RESOURCES * count => return Err(why),
             ConnectFailure::Unreachable(why) if unreachable >= MAX_UNREACHABLE * count => return Err(why),

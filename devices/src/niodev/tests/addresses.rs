@@ -171,3 +171,31 @@ fn addresses_of_this_host_are_listened_at() {
     assert_eq!(listen_at_addresses(&config, &addresses, port).map(|listeners| listeners.len()), Ok(1));
     assert_eq!(listen_at_addresses(&config, &addresses[..1], port).map(|listeners| listeners.len()), Ok(0));
 }
+
+/// A peer that lacks descriptors refuses some connections with a verdict, and drops others before it knows the rank.
+#[test]
+fn peer_without_descriptors_is_lost_although_it_drops_connections() {
+    let rank = Rank::new(0, 8);
+    let at = vec!["127.0.0.1:9".parse().unwrap()];
+    let mut connector = Connector::new(rank.device.shared.connection(1), at);
+    let full = || ConnectFailure::NoResources("no descriptor is left".into());
+    let mut attempts = 0;
+    let lost = loop {
+        attempts += 1;
+        assert!(attempts <= 16, "the peer is not lost");
+        for _ in 0..3 {
+            assert!(connector.failed(Instant::now(), ConnectFailure::Transient).is_ok());
+        }
+        if let Err(why) = connector.failed(Instant::now(), full()) {
+            break why;
+        }
+    };
+    assert_eq!((attempts, &lost[..]), (16, "no descriptor is left"));
+    // A connection of the pair, also one that the peer has found, shows that it has descriptors.
+    let mut connector =
+        Connector::new(rank.device.shared.connection(1), vec!["127.0.0.1:9".parse().unwrap()]);
+    for _ in 0..40 {
+        assert!(connector.failed(Instant::now(), full()).is_ok());
+        connector.on_duplicate(Instant::now());
+    }
+}

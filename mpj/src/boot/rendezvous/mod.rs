@@ -9,7 +9,7 @@
 //! | `messages` | the protocol between rank 0 and the others |
 //! | `gathering` | the ranks that have come, without I/O |
 //! | `first`, `other` | the I/O of rank 0 and of the others |
-//! | `manager` | the rendezvous as a [`ProcessManager`](super::managed::ProcessManager) |
+//! | `manager` | the rendezvous as a `ProcessManager` of `managed` |
 
 mod first;
 #[doc(hidden)]
