@@ -17,6 +17,7 @@ macro_rules! refused {
 
 refused! {
     listen(SocketAddr, i32) -> (OwnedFd, SocketAddr);
+    listen_again(SocketAddr, i32) -> (OwnedFd, SocketAddr);
     reach(IpAddr) -> ();
     connect(&SocketAddr) -> OwnedFd;
     is_connected(&OwnedFd) -> bool;
