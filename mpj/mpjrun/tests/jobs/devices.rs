@@ -1,11 +1,10 @@
-//! The conformance suite of devices on processes, ranks that are killed at each step of the protocols, and a device of
-//! the program.
+//! Ranks that are killed at each step of the protocols, and a device of the program.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use mpj_devices::config::Config;
-use mpj_devices::conformance::{CASES, unavailable};
+use mpj_devices::conformance::unavailable;
 use mpj_devices::kill_points::KillPoint;
 use mpj_devices::{Driver, OpenError, Opened, Site};
 
@@ -14,7 +13,6 @@ use super::job::{mpjrun, watch};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_of_the_program_is_selected_by_name", device_of_the_program_is_selected_by_name),
-    ("conformance_suite_passes_on_processes", conformance_suite_passes_on_processes),
     ("rank_killed_at_any_step_fails_calls_of_the_others", rank_killed_at_any_step_fails_calls_of_the_others),
 ];
 
@@ -33,21 +31,6 @@ fn devices() -> impl Iterator<Item = &'static str> {
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
 // The parameter with which every device sends long bodies in frames.
 const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776";
-
-fn conformance_suite_passes_on_processes() {
-    for device in devices() {
-        for case in CASES {
-            for ranks in case.ranks.iter().copied().filter(|ranks| *ranks > 1) {
-                // In some cases, a rank reports its own death, so do not check the exit code.
-                let mut command = mpjrun(&format!("-n {ranks} --devices {device} --on-failure=continue"));
-                command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
-                let ended = watch(&mut command).0.end();
-                let done = ended.out.iter().filter(|line| line.starts_with("done")).count();
-                assert_eq!(done, ranks as usize, "{} on {ranks} processes by {device}: {ended:?}", case.name);
-            }
-        }
-    }
-}
 
 fn rank_killed_at_any_step_fails_calls_of_the_others() {
     for device in devices() {

@@ -11,6 +11,7 @@ mod block_programs;
 #[path = "../../../tests/suite/common/boot.rs"]
 mod boot_cases;
 mod collectives;
+mod conformance;
 mod connect;
 mod devices;
 mod env;
@@ -54,7 +55,7 @@ use libtest_mimic::{Arguments, Trial};
 type Test = (&'static str, fn());
 
 /// The default number of concurrent tests, also on hosts with fewer cores, because most ranks of these tests wait.
-const CONCURRENT_TESTS: usize = 4;
+const CONCURRENT_TESTS: usize = 8;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -96,7 +97,9 @@ fn main() -> ExitCode {
             Ok(())
         })
     });
+    // The long tests come first.
+    let trials = trials.chain(conformance::trials()).collect();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(CONCURRENT_TESTS);
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
