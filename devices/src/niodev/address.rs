@@ -118,10 +118,8 @@ pub fn connect_order(peer: &mut [SocketAddr]) {
 pub(super) fn listen_ip(named: Option<&str>) -> Result<IpAddr, String> {
     let Some(named) = named else {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let advice = "bring it up (`ip link set lo up`), or choose another device";
-        let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
         // `listen` succeeds even if the loopback network is down. Without this check, every peer would appear dead.
-        return socket::reach(here).map(|()| here).map_err(refuse);
+        return socket::reach(here).map(|()| here).map_err(explain_loopback);
     };
     let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_LISTEN_ADDRESS.name);
     let ip = named.parse::<IpAddr>();
@@ -191,6 +189,19 @@ pub(super) fn is_local_error(error: Errno) -> bool {
             | E::NETUNREACH
             | E::AFNOSUPPORT
     )
+}
+
+/// Explains why this host cannot be reached at its loopback address.
+pub(super) fn explain_loopback(error: Errno) -> String {
+    match error {
+        Errno::MFILE | Errno::NFILE => explain("cannot open a socket", error),
+        error => {
+            let error = io::Error::from(error);
+            format!(
+                "no loopback network: {error}; bring it up (`ip link set lo up`), or choose another device"
+            )
+        }
+    }
 }
 
 /// Explains an error, with advice where possible.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::address::{NioCard, explain, listen_ip};
+use super::super::address::{NioCard, explain, explain_loopback, listen_ip};
 use super::super::frame::{BODY_MAX, HEADER, NioHeader};
 use super::super::half_open;
 use super::super::half_open_table::STRANGERS;
@@ -339,6 +339,8 @@ fn invalid_addresses_are_refused_and_errors_give_advice() {
     }
     assert!(explain("cannot connect", Errno::MFILE).contains("ulimit -n"));
     assert!(explain("cannot connect", Errno::NETUNREACH).contains("ip route"));
+    assert!(explain_loopback(Errno::MFILE).contains("ulimit -n"));
+    assert!(explain_loopback(Errno::NETUNREACH).contains("ip link set lo up"));
 }
 
 #[test]
