@@ -13,6 +13,7 @@
 //!   buffer   = kind: u8, length: size, bytes
 //!   array    = type: u16, number of elements: size, elements; only the type if it is 0
 //! ```
+//! A server that has a value or an array of a later type than the encoding sends it without the data or the elements.
 
 /// Types of this encoding; [`fixed_width`] has more.
 pub(super) mod kind {
@@ -35,6 +36,8 @@ pub(super) mod kind {
     pub(in crate::boot::pmix) const PROC_INFO: u16 = 38;
     pub(in crate::boot::pmix) const ARRAY: u16 = 39;
     pub(in crate::boot::pmix) const COMPRESSED_STRING: u16 = 42;
+    /// The last type that the encoding has.
+    pub(in crate::boot::pmix) const LAST: u16 = 44;
 }
 
 /// The kind of buffers whose items do not state their type.
@@ -244,6 +247,9 @@ impl<'a> Unpacker<'a> {
         if let Some(width) = fixed_width(kind) {
             return self.skip_fixed(width, count);
         }
+        if kind > kind::LAST {
+            return Ok(());
+        }
         for _ in 0..count {
             self.skip_element(kind, depth)?;
         }
@@ -288,7 +294,7 @@ impl<'a> Unpacker<'a> {
                 }
             },
             kind::ARRAY => Err(format!("arrays in more than {MAX_DEPTH} arrays")),
-            _ => Err(format!("a value of type {kind}, which this encoding does not have")),
+            _ => Err(format!("a value of type {kind}, which mpj does not read")),
         }
     }
 }
