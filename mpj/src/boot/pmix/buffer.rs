@@ -98,7 +98,7 @@ impl<'a> Unpacker<'a> {
         self.rest.is_empty()
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
         let parts = self.rest.split_at_checked(len);
         let (taken, rest) = parts.ok_or_else(|| {
             format!("a message with {} bytes where {len} bytes were expected", self.rest.len())
@@ -121,6 +121,11 @@ impl<'a> Unpacker<'a> {
 
     fn u32(&mut self) -> Result<u32, String> {
         Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    /// Returns whether an item of this encoding follows.
+    pub(super) fn has_item(&self) -> bool {
+        self.rest.starts_with(&1u32.to_be_bytes())
     }
 
     /// Reads the number of elements of an item, which must be 1.
