@@ -12,6 +12,7 @@ mod block_programs;
 mod boot_cases;
 mod collectives;
 mod connect;
+mod deploy;
 mod devices;
 mod env;
 mod env_failures;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         boot::TESTS,
         failures::TESTS,
         collectives::TESTS,
+        deploy::TESTS,
         devices::TESTS,
         env::TESTS,
         env_failures::TESTS,
