@@ -14,7 +14,7 @@ use super::job::{Job, watch};
 pub(crate) const TESTS: &[Test] = &[
     ("indexed_job_of_the_manifest_runs", indexed_job_of_the_manifest_runs),
     ("job_set_of_the_manifest_runs", job_set_of_the_manifest_runs),
-    ("mpi_job_starts_a_rank_in_each_slot", mpi_job_starts_a_rank_in_each_slot),
+    ("mpi_job_of_the_manifest_has_a_rank_in_each_slot", mpi_job_of_the_manifest_has_a_rank_in_each_slot),
     ("batch_script_passes_a_secret_to_the_ranks", batch_script_passes_a_secret_to_the_ranks),
 ];
 
@@ -91,7 +91,7 @@ fn run_pods(job: &Yaml, first: &str) {
     assert_pairs(&ended, &"a".repeat(size as usize));
 }
 
-fn mpi_job_starts_a_rank_in_each_slot() {
+fn mpi_job_of_the_manifest_has_a_rank_in_each_slot() {
     let documents = documents("mpijob.yaml");
     let [job] = &documents[..] else { panic!("{documents:?}") };
     let spec = &job["spec"];
