@@ -1,3 +1,4 @@
+use mpj::boot::pmix::get_reply;
 use mpj::boot::pmix::job_info;
 use mpj::boot::pmix::packer::Packer;
 
@@ -9,7 +10,13 @@ use crate::peak_memory;
 pub fn pmix(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {
-        parse(input.rest());
+        let bytes = input.rest();
+        parse(bytes);
+        // A reply that reports success.
+        let reply = [&[0, 0, 0, 1, 0, 0, 0, 0], bytes].concat();
+        if let Ok(value) = get_reply::find(&reply, "") {
+            assert!(value.len() < bytes.len());
+        }
         return;
     }
     // The number and the name of each rank's host.

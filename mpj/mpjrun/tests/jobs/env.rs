@@ -106,7 +106,7 @@ fn message_programs_run_under_the_environment() {
 }
 
 /// Asserts that each pair of ranks on one host used `shmdev`, and the others TCP.
-fn assert_pairs(ended: &[Ended], hosts: &str) {
+pub(crate) fn assert_pairs(ended: &[Ended], hosts: &str) {
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:#?}");
     let said: BTreeSet<String> = ended.iter().flat_map(|ended| ended.out.iter().cloned()).collect();
     let (ranks, hosts) = (hosts.len(), hosts.as_bytes());

@@ -13,6 +13,7 @@ mod boot_cases;
 mod collectives;
 mod conformance;
 mod connect;
+mod deploy;
 mod devices;
 mod env;
 mod env_failures;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         boot::TESTS,
         failures::TESTS,
         collectives::TESTS,
+        deploy::TESTS,
         devices::TESTS,
         env::TESTS,
         env_failures::TESTS,

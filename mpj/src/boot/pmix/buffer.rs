@@ -13,6 +13,7 @@
 //!   buffer   = kind: u8, length: size, bytes
 //!   array    = type: u16, number of elements: size, elements; only the type if it is 0
 //! ```
+//! A server that has a value or an array of a later type than the encoding sends it without the data or the elements.
 
 /// Types of this encoding; [`fixed_width`] has more.
 pub(super) mod kind {
@@ -35,6 +36,8 @@ pub(super) mod kind {
     pub(in crate::boot::pmix) const PROC_INFO: u16 = 38;
     pub(in crate::boot::pmix) const ARRAY: u16 = 39;
     pub(in crate::boot::pmix) const COMPRESSED_STRING: u16 = 42;
+    /// The last type that the encoding has.
+    pub(in crate::boot::pmix) const LAST: u16 = 44;
 }
 
 /// The kind of buffers whose items do not state their type.
@@ -95,7 +98,7 @@ impl<'a> Unpacker<'a> {
         self.rest.is_empty()
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
         let parts = self.rest.split_at_checked(len);
         let (taken, rest) = parts.ok_or_else(|| {
             format!("a message with {} bytes where {len} bytes were expected", self.rest.len())
@@ -118,6 +121,11 @@ impl<'a> Unpacker<'a> {
 
     fn u32(&mut self) -> Result<u32, String> {
         Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    /// Returns whether an item of this encoding follows.
+    pub(super) fn has_item(&self) -> bool {
+        self.rest.starts_with(&1u32.to_be_bytes())
     }
 
     /// Reads the number of elements of an item, which must be 1.
@@ -244,6 +252,9 @@ impl<'a> Unpacker<'a> {
         if let Some(width) = fixed_width(kind) {
             return self.skip_fixed(width, count);
         }
+        if kind > kind::LAST {
+            return Ok(());
+        }
         for _ in 0..count {
             self.skip_element(kind, depth)?;
         }
@@ -288,7 +299,7 @@ impl<'a> Unpacker<'a> {
                 }
             },
             kind::ARRAY => Err(format!("arrays in more than {MAX_DEPTH} arrays")),
-            _ => Err(format!("a value of type {kind}, which this encoding does not have")),
+            _ => Err(format!("a value of type {kind}, which mpj does not read")),
         }
     }
 }

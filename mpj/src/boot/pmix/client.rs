@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use mpj_devices::Hosts;
 use rustix::net::RecvFlags;
 
-use super::buffer::{UNDESCRIBED, Unpacker, Value};
+use super::buffer::{UNDESCRIBED, Unpacker};
 use super::frames::{PmixFrames, frame};
-use super::job_info;
 use super::packer::Packer;
 use super::server::{LEFT_OVER, ServerAddress};
+use super::{get_reply, job_info};
 use crate::boot::managed::ProcessManager;
 
 /// The time that a server has for a reply that needs no other rank.
@@ -210,22 +210,7 @@ impl ProcessManager for PmixClient {
     fn get(&mut self, key: &str) -> Result<String, String> {
         let request = Packer::command(Command::Get as u8).string(&self.namespace).rank(0).size(0).string(key);
         let reply = self.call(Command::Get, request, true)?;
-        let find = || {
-            let mut reply = Unpacker::new(&reply);
-            reply.status()?;
-            let mut owner = Unpacker::new(reply.object()?);
-            owner.proc()?;
-            while !owner.is_empty() {
-                if let (name, Value::Text(value)) = owner.kval()?
-                    && name == key.as_bytes()
-                {
-                    return String::from_utf8(value.to_vec())
-                        .map_err(|_| format!("a value of {key} that is no text"));
-                }
-            }
-            Err(format!("no value of {key}"))
-        };
-        find().map_err(refuse)
+        get_reply::find(&reply, key).map_err(refuse)
     }
 
     fn fence(&mut self) -> Result<(), String> {

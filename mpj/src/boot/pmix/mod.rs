@@ -8,6 +8,7 @@
 //! | `buffer`, `packer` | the encoding, without I/O |
 //! | `frames` | the frames around the messages, without I/O |
 //! | `job_info` | the map of ranks to hosts |
+//! | `get_reply` | the values of other ranks |
 //! | `server` | the variables with the address of the server |
 //! | `client` | the connection of a process to the server of its host |
 //!
@@ -31,6 +32,7 @@
 pub mod buffer;
 mod client;
 mod frames;
+pub mod get_reply;
 pub mod job_info;
 pub mod packer;
 mod server;

@@ -1,5 +1,6 @@
 //! Tests of PMIx with servers that follow a script.
 
+mod get_reply;
 mod job_info;
 
 use std::io::{Read, Write};
@@ -224,7 +225,7 @@ fn invalid_replies_are_errors() {
     let owner = |key, value| Packer::default().proc("ns@1", 0).kval_string(key, value).finish();
     for (body, why) in [
         (status(-46), "error -46 in reply to Get"),
-        (status(0), "a message with 0 bytes where 4 bytes were expected"),
+        (status(0), "a message with 0 bytes where 1 bytes were expected"),
         (Vec::new(), "a message with 0 bytes where 4 bytes were expected"),
         (vec![0, 0, 0, 2, 0, 0, 0, 0], "an item with 2 elements instead of one"),
         (object(b""), "a message with 0 bytes where 4 bytes were expected"),

@@ -1,0 +1,120 @@
+//! The files in `mpj/deploy`: their parts agree, and processes with the variables that they set are a job.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use yaml_rust2::{Yaml, YamlLoader};
+
+use super::Test;
+use super::env::{assert_pairs, free_port, start};
+use super::job::{Job, watch};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("indexed_job_of_the_manifest_runs", indexed_job_of_the_manifest_runs),
+    ("job_set_of_the_manifest_runs", job_set_of_the_manifest_runs),
+    ("mpi_job_of_the_manifest_has_a_rank_in_each_slot", mpi_job_of_the_manifest_has_a_rank_in_each_slot),
+    ("batch_script_passes_a_secret_to_the_ranks", batch_script_passes_a_secret_to_the_ranks),
+];
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
+}
+
+fn documents(name: &str) -> Vec<Yaml> {
+    YamlLoader::load_from_str(&std::fs::read_to_string(file(name)).unwrap()).unwrap()
+}
+
+fn text(value: &Yaml) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("expected a string, found {value:?}"))
+}
+
+fn indexed_job_of_the_manifest_runs() {
+    let documents = documents("job.yaml");
+    let [service, job] = &documents[..] else { panic!("{documents:?}") };
+    assert_eq!((text(&service["kind"]), text(&job["kind"])), ("Service", "Job"));
+    // A pod can find the name of rank 0 before it is ready.
+    assert_eq!(text(&service["spec"]["clusterIP"]), "None");
+    assert_eq!(service["spec"]["publishNotReadyAddresses"].as_bool(), Some(true));
+    assert_eq!(service["spec"]["selector"]["job-name"], job["metadata"]["name"]);
+    assert_eq!(job["spec"]["template"]["spec"]["subdomain"], service["metadata"]["name"]);
+    let names = (text(&job["metadata"]["name"]), text(&service["metadata"]["name"]));
+    run_pods(&job["spec"], &format!("{}-0.{}", names.0, names.1));
+}
+
+fn job_set_of_the_manifest_runs() {
+    let documents = documents("jobset.yaml");
+    let [set] = &documents[..] else { panic!("{documents:?}") };
+    let job = &set["spec"]["replicatedJobs"][0];
+    assert_eq!((text(&set["kind"]), job["replicas"].as_i64()), ("JobSet", Some(1)));
+    let names = (text(&set["metadata"]["name"]), text(&job["name"]));
+    run_pods(&job["template"]["spec"], &format!("{0}-{1}-0-0.{0}", names.0, names.1));
+}
+
+/// Checks an indexed Job, and starts a process for each pod with its variables. Only the address of rank 0 and the
+/// folder of the secret are others.
+fn run_pods(job: &Yaml, first: &str) {
+    assert_eq!((text(&job["completionMode"]), job["backoffLimit"].as_i64()), ("Indexed", Some(0)));
+    assert_eq!(job["parallelism"], job["completions"]);
+    let size = job["completions"].as_i64().unwrap();
+    let pod = &job["template"]["spec"];
+    assert_eq!(text(&pod["restartPolicy"]), "Never");
+    let container = &pod["containers"][0];
+    let variables = container["env"].as_vec().unwrap().iter();
+    let mut variables: BTreeMap<&str, String> =
+        variables.map(|entry| (text(&entry["name"]), text(&entry["value"]).to_owned())).collect();
+    assert_eq!(variables["MPJ_SIZE"], size.to_string());
+    assert_eq!(variables["MPJ_RENDEZVOUS"], format!("{first}:7000"));
+
+    let (mount, volume) = (&container["volumeMounts"][0], &pod["volumes"][0]);
+    assert_eq!(mount["name"], volume["name"]);
+    // Kubernetes reads this number as octal, as YAML 1.1 does; this parser does not.
+    assert_eq!(volume["secret"]["defaultMode"].as_i64(), Some(400));
+    assert_eq!(variables["MPJ_SECRET_FILE"], format!("{}/key", text(&mount["mountPath"])));
+    let port = free_port();
+    let key = std::env::temp_dir().join(format!("mpj-key-{}-{port}", std::process::id()));
+    let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o400).open(&key);
+    std::io::Write::write_all(&mut open.unwrap(), b"0123456789abcdef").unwrap();
+
+    variables.insert("MPJ_RENDEZVOUS", format!("localhost:{port}"));
+    variables.insert("MPJ_SECRET_FILE", key.to_str().unwrap().to_owned());
+    let start_pod = |rank: i64| {
+        let rank = rank.to_string();
+        let set = variables.iter().map(|(name, value)| (*name, value.as_str()));
+        let set: Vec<_> = set.chain([("JOB_COMPLETION_INDEX", rank.as_str())]).collect();
+        start("pairs", &set)
+    };
+    let jobs: Vec<Job> = (0..size).map(start_pod).collect();
+    let ended: Vec<_> = jobs.into_iter().map(Job::end).collect();
+    std::fs::remove_file(key).unwrap();
+    assert_pairs(&ended, &"a".repeat(size as usize));
+}
+
+fn mpi_job_of_the_manifest_has_a_rank_in_each_slot() {
+    let documents = documents("mpijob.yaml");
+    let [job] = &documents[..] else { panic!("{documents:?}") };
+    let spec = &job["spec"];
+    assert_eq!((text(&job["kind"]), text(&spec["mpiImplementation"])), ("MPIJob", "MPICH"));
+    let [launcher, worker] = ["Launcher", "Worker"].map(|role| &spec["mpiReplicaSpecs"][role]);
+    let [launches, works] = [launcher, worker].map(|part| &part["template"]["spec"]["containers"][0]);
+    assert_eq!(launches["image"], works["image"]);
+    let words: Vec<&str> = launches["args"].as_vec().unwrap().iter().map(text).collect();
+    let slots = spec["slotsPerWorker"].as_i64().unwrap() * worker["replicas"].as_i64().unwrap();
+    assert_eq!(words, ["mpiexec", "-n", &slots.to_string(), "/program"]);
+}
+
+/// A program with the name of `srun` prints its arguments and the length of the secret.
+fn batch_script_passes_a_secret_to_the_ranks() {
+    let directory = std::env::temp_dir().join(format!("mpj-srun-{}", std::process::id()));
+    let srun = directory.join("srun");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(&srun, "#!/bin/sh\necho \"$*, ${#MPJ_SECRET}\"\n").unwrap();
+    std::fs::set_permissions(&srun, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+    let mut script = Command::new("bash");
+    script.arg(file("job.sbatch")).args(["./program", "1 2"]).env("PATH", path).stdin(Stdio::null());
+    let ended = watch(&mut script).0.end();
+    std::fs::remove_dir_all(directory).unwrap();
+    assert_eq!((ended.code, &ended.out[..]), (Some(0), &["--mpi=none ./program 1 2, 44".to_owned()][..]));
+}
