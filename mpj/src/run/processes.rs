@@ -116,7 +116,7 @@ pub fn init() -> Result<World, Error> {
 /// ```
 /// Two ranks, here as threads:
 /// ```
-/// # let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+/// # let port = 10_000 + std::process::id() % 20_000;
 /// let join = move |rank| {
 ///     let world = mpj::connect(rank, 2, &format!("localhost:{port}"), b"a secret of this job")?;
 ///     let mut sum = [0];

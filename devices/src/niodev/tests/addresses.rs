@@ -157,7 +157,9 @@ fn named_address_is_used_on_several_machines() {
 
 #[test]
 fn addresses_of_this_host_are_listened_at() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Linux does not give this port to sockets without a port, such as those of other tests.
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (10_000 + std::process::id() as u16 % 10_000..32_768).find(is_free).unwrap();
     let addresses = ["203.0.113.1", "127.0.0.1", "127.0.0.1"].map(|ip| ip.parse().unwrap());
     let config = Config::default();
     let listeners = listen_at_addresses(&config, &addresses, port).unwrap();

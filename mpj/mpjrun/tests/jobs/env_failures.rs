@@ -50,7 +50,7 @@ fn killed_processes_end_the_environment_job() {
     }
     // A rank that computes, and makes no call, ends as well.
     let jobs = start_job("aabb", "hang", &[]);
-    std::thread::sleep(Duration::from_secs(1));
+    jobs[3].lines(1, "rank 3 computes");
     jobs[1].signal("-KILL");
     let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
     assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");

@@ -172,7 +172,10 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "wait-for-file" => wait_for_file(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),
-            3 => std::thread::sleep(Duration::from_secs(1000)),
+            3 => {
+                say("rank 3 computes");
+                std::thread::sleep(Duration::from_secs(1000));
+            }
             _ => world.barrier()?,
         },
         "on-failure-continue" => on_failure_continue(world)?,
