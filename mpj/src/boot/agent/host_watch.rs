@@ -2,17 +2,17 @@
 //!
 //! The kernel of a host answers probes of a connection, and accepts new connections, even if all processes of the host
 //! are stopped or busy. So a [`HostWatch`] finds out whether the host can be reached, and not whether its processes make
-//! progress. A connection with data in flight cannot be used: while data is not acknowledged, the kernel sends no probes.
+//! progress. The connection must carry no data: while data is not acknowledged, the kernel sends no probes.
 //!
 //! ```text
-//!                  4 probes without a reply,              20 attempts without a reply
+//!                  3 probes without a reply,              20 attempts without a reply
 //!                  or the connection ends
 //!   CONNECTED ───────────────────────────────► ASKING ─────────────────────────────────► CUT
 //!       ▲                                       │  │
 //!       └─────────── an attempt succeeds ───────┘  └── refused: the agent has exited, which its connections show ──► OFF
 //! ```
-//! If a link loses 20 % of the packets in each direction, 4 probes in a row fail every few minutes, but 20 attempts once
-//! in 10⁹ times. A cut is detected after 4 s of probes and 2.5 s of attempts.
+//! If a link loses 20 % of the packets in each direction, 3 probes in a row fail about every half minute, but 20
+//! attempts in a row once in 10⁹ times. A cut is detected after 4 s of probes and 2.5 s of attempts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,7 +38,7 @@ const LAST_REPLY: Duration = Duration::from_millis(600);
 pub(super) enum HostState {
     /// It is reachable, or nothing is known yet.
     Reachable,
-    /// It answers nothing any more.
+    /// It no longer answers.
     Cut,
     /// It cannot be watched: the first connection failed, or the agent at the other end has exited.
     Unknown,
@@ -164,7 +164,7 @@ impl HostWatch {
         self.at.ip()
     }
 
-    /// Returns the sockets to poll, and what to poll them for.
+    /// Returns the sockets to poll, with the events to poll for.
     pub(super) fn to_poll(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let (sockets, flags) = match &self.state {
             State::Connected(socket) => (std::slice::from_ref(socket), PollFlags::IN),
@@ -235,7 +235,7 @@ impl WatchPort {
     pub(super) fn accept(&mut self) {
         for (listener, _) in &self.listeners {
             while let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-                // A connection whose other end has vanished ends as well, after the two hours of the default.
+                // By default, this ends a connection whose other end has vanished after two hours.
                 let _ = sockopt::set_socket_keepalive(&socket, true);
                 self.accepted.push(socket);
             }
@@ -245,7 +245,7 @@ impl WatchPort {
             matches!(rustix::net::recv(socket, &mut [0], how), Err(Errno::AGAIN | Errno::INTR))
         };
         self.accepted.retain(is_open);
-        // Older connections are more likely those of agents than of strangers. If the newest one belongs to an agent, it
+        // Older connections are more likely those of agents than of strangers. An agent whose new connection is closed
         // connects again, which shows it that this host is reachable.
         self.accepted.truncate(self.max_accepted);
     }
@@ -272,7 +272,6 @@ mod tests {
         }
     }
 
-    /// Checks the watch until it is connected or has ended.
     fn settle(watch: &mut HostWatch) -> HostState {
         until(|| {
             watch.check(Instant::now()) != HostState::Reachable || matches!(watch.state, State::Connected(_))
