@@ -167,7 +167,7 @@ fn addresses_of_this_host_are_listened_at() {
     assert_eq!(at, [SocketAddr::new(addresses[1], port)]);
     let why = listen_at_addresses(&config, &addresses, port).unwrap_err();
     assert_eq!(why, format!("port {port} of 127.0.0.1 is in use"));
-    // A connection that has not quite ended does not keep the port.
+    // A connection in the state TIME_WAIT does not reserve the port.
     let connected = std::net::TcpStream::connect(at[0]).unwrap();
     drop((listeners, connected));
     assert_eq!(listen_at_addresses(&config, &addresses, port).map(|listeners| listeners.len()), Ok(1));

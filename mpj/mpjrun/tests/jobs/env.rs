@@ -36,13 +36,11 @@ pub(crate) fn free_port() -> u16 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // Test programs that run at the same time try different ports.
     let first = std::process::id() % 20_000 * 331;
-    let mut ports = std::iter::repeat_with(|| {
-        (10_000 + (first + COUNT.fetch_add(1, Ordering::Relaxed)) % 20_000) as u16
-    });
+    let mut ports =
+        std::iter::repeat_with(|| (10_000 + (first + COUNT.fetch_add(1, Ordering::Relaxed)) % 20_000) as u16);
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
-/// Starts one process.
 pub(crate) fn start(role: &str, variables: &[(&str, &str)]) -> Job {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["rank", role]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
