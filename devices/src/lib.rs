@@ -137,7 +137,7 @@ pub use message::{BlockSlot, Envelope, KeepAlive, MessageTag, Source, Target};
 pub use niodev::NioDriver;
 #[doc(hidden)]
 pub use niodev::handshake;
-/// Listeners on the network, for the agents of `mpj`.
+/// Listeners on the network, for the start-up of `mpj`.
 #[doc(hidden)]
 pub mod network {
     pub use crate::niodev::{Listener, connect_order, listen, listen_at_addresses, listen_on_network};

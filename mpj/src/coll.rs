@@ -4,8 +4,8 @@
 //! [`Communicator::prepare`](crate::Communicator::prepare) makes it persistent. The blocking methods of
 //! [`Intracomm`](crate::Intracomm), which borrow their buffers, have the same names and arguments.
 //!
-//! On an [`Intercomm`](crate::Intercomm), the root is an [`IntercommRoot`](crate::IntercommRoot); the number of a rank
-//! means that rank of the remote group. An `IntercommRoot` other than `Remote` is not a root of an `Intracomm`.
+//! On an [`Intercomm`](crate::Intercomm), the root is an [`IntercommRoot`](crate::IntercommRoot), or the number of a rank
+//! of the remote group. On an `Intracomm`, an `IntercommRoot` other than `Remote` is an invalid root.
 //!
 //! ```
 //! use mpj::{Op, coll};

@@ -27,8 +27,8 @@ impl Info {
         Info { entries: BTreeMap::new() }
     }
 
-    /// Returns the facts about this process that MPI has in an info (MPI_Info_create_env): `command` and `argv` from the
-    /// words of its command line, `wdir`, `host`, `arch` and `thread_level`. Leaves out values that are too long.
+    /// Returns the facts about this process that MPI_Info_create_env gives: `command` and `argv` from the words of the
+    /// command line, `wdir`, `host`, `arch` and `thread_level`. Omits values that are empty or too long.
     ///
     /// ```
     /// let info = mpj::Info::of_process(["prog", "-n", "5"]);

@@ -86,7 +86,7 @@ impl Status {
         self.is_cancelled
     }
 
-    /// Says whether the operation was cancelled, for a [generalized request](crate::raw::generalized)
+    /// Sets whether the operation was cancelled, for a [generalized request](crate::raw::generalized)
     /// (MPI_Status_set_cancelled).
     pub fn set_cancelled(&mut self, is_cancelled: bool) {
         self.is_cancelled = is_cancelled;

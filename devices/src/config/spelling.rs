@@ -2,8 +2,8 @@
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// Variables that are not parameters: a launcher or a site sets them for the processes of a job, except that a test
-/// kills a rank by `KILL_AT`.
+/// Variables that are not parameters. A launcher or a site sets them for the processes of a job; tests set `KILL_AT` to
+/// kill a rank.
 const NON_PARAMETERS: &[&str] =
     &["CONTROL", "RANK", "SIZE", "RENDEZVOUS", "SECRET", "SECRET_FILE", "HOST", "KILL_AT"];
 

@@ -24,6 +24,13 @@ enum WaitKind {
     Background,
 }
 
+struct Pause {
+    next_sleep: Duration,
+    park: ParkBackoff,
+    /// Whether the last pass of the latest sleep has moved something that is not reported to tasks yet.
+    has_moved: bool,
+}
+
 impl Engine {
     /// Waits until `ready` returns a value, and makes progress for all threads of this rank.
     pub fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
@@ -98,10 +105,8 @@ impl Engine {
         let remaining = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         let mut waiter = Waiter::new(policy);
         let mut progress = None;
-        let mut limit = ParkBackoff::default();
         let mut entered = None;
-        let mut moved_asleep = false;
-        let mut sleep = SLEEP;
+        let mut pause = Pause { next_sleep: SLEEP, park: ParkBackoff::default(), has_moved: false };
         loop {
             progress = progress.or_else(|| self.try_lock_progress());
             if kind != WaitKind::Background && self.background.relieve() && progress.is_none() {
@@ -112,23 +117,19 @@ impl Engine {
             if moved > 0 {
                 self.parking.notify();
                 waiter.reset();
-                sleep = SLEEP;
+                pause.next_sleep = SLEEP;
             }
             if deferred_drop::has_deferred() {
-                drop(progress.take());
-                self.parking.notify();
-                deferred_drop::run_deferred_drops();
+                self.release(progress.take());
             }
-            if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.any() {
+            if (moved > 0 || std::mem::take(&mut pause.has_moved)) && self.tasks.any() {
                 self.poll_tasks_unlocked(progress.take(), true);
             }
             let hold = progress.is_some().then(deferred_drop::DeferDrops::begin);
             let value = ready(state);
             drop(hold);
             if let Some(value) = value {
-                drop(progress);
-                self.parking.notify();
-                deferred_drop::run_deferred_drops();
+                self.release(progress);
                 return value;
             }
             if moved > 0 || waiter.idle() == IdleStep::Poll {
@@ -141,36 +142,53 @@ impl Engine {
                 self.poll_tasks_unlocked(progress.take(), false);
                 progress = self.try_lock_progress();
             }
-            let mut value = None;
-            match &mut progress {
-                Some(progress) => {
-                    moved_asleep = self.sleep(progress, sleep.min(remaining()), || {
-                        value = ready(state);
-                        value.is_some()
-                    });
-                    sleep = if moved_asleep { SLEEP } else { (2 * sleep).min(self.max_sleep) };
-                    self.query_exits(progress);
-                }
-                // The holder might release the progress lock before this thread is counted as parked: try it again.
-                None => {
-                    limit.cap(remaining());
-                    self.parking.park(&mut limit, || {
-                        value = ready(state);
-                        progress = self.try_lock_progress();
-                        value.is_some() || progress.is_some()
-                    });
-                }
-            }
-            if let Some(value) = value {
-                drop(progress);
-                self.parking.notify();
-                deferred_drop::run_deferred_drops();
-                if moved_asleep && self.tasks.any() {
+            if let Some(value) = self.pause(&mut progress, &mut pause, remaining(), || ready(state)) {
+                self.release(progress);
+                if pause.has_moved && self.tasks.any() {
                     self.poll_tasks(true);
                 }
                 return value;
             }
         }
+    }
+
+    fn release(&self, progress: Option<MutexGuard<'_, ProgressState>>) {
+        drop(progress);
+        self.parking.notify();
+        deferred_drop::run_deferred_drops();
+    }
+
+    /// Sleeps if this thread holds the progress lock, and otherwise parks until the lock is free. Returns the value of
+    /// `ready`, which is called after the thread is counted as asleep or parked.
+    fn pause<'e, T>(
+        &'e self,
+        progress: &mut Option<MutexGuard<'e, ProgressState>>,
+        pause: &mut Pause,
+        limit: Duration,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let mut value = None;
+        match progress {
+            Some(progress) => {
+                pause.has_moved = self.sleep(progress, pause.next_sleep.min(limit), || {
+                    value = ready();
+                    value.is_some()
+                });
+                let longer = (2 * pause.next_sleep).min(self.max_sleep);
+                pause.next_sleep = if pause.has_moved { SLEEP } else { longer };
+                self.query_exits(progress);
+            }
+            // The holder might release the progress lock before this thread is counted as parked: try it again.
+            None => {
+                pause.park.cap(limit);
+                self.parking.park(&mut pause.park, || {
+                    value = ready();
+                    *progress = self.try_lock_progress();
+                    value.is_some() || progress.is_some()
+                });
+            }
+        }
+        value
     }
 
     /// Sleeps on the doorbell and the descriptors of the devices, unless `ready` returns true or a last pass moves

@@ -51,7 +51,7 @@ pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, St
     if listeners.is_empty() { Err(failure) } else { Ok(listeners) }
 }
 
-/// Listens at one port of those of `addresses` that this host has; of none if they belong to other hosts.
+/// Listens at `port` of each address that belongs to this host. Returns no listener if all belong to other hosts.
 ///
 /// # Errors
 /// The port is in use, or an address is public, and that is not allowed.
@@ -70,14 +70,14 @@ pub fn listen_at_addresses(
             Err(Errno::ADDRINUSE) if listeners.iter().all(|(_, at)| at.ip() != *ip) => {
                 return Err(format!("port {port} of {ip} is in use"));
             }
-            // An address of another host, or one that this host cannot use now.
+            // The address belongs to another host, or cannot be used now.
             Err(_) => {}
         }
     }
     Ok(listeners)
 }
 
-/// Listens at one port of the addresses that [`listen`] uses between machines.
+/// Listens at `port` of the addresses that [`listen`] uses between machines.
 ///
 /// # Errors
 /// The port is in use, or no address can be used. The text says what to do.

@@ -13,9 +13,9 @@ use crate::sys::{self, Errno};
 /// Number of consecutive attempts per address that find no listener after which the peer is lost.
 const MAX_NO_LISTENER: u32 = 6;
 
-/// Number of attempts per address that lack a resource after which the peer is lost. Transient failures between them do
-/// not count, and do not begin the count anew: a peer without descriptors also drops connections of which it does not
-/// know the rank yet.
+/// Number of attempts per address that lack a resource after which the peer is lost. Transient failures between them
+/// neither count nor reset the count, because a peer without descriptors also drops connections before it knows their
+/// rank.
 const MAX_NO_RESOURCES: u32 = 16;
 
 /// Number of consecutive attempts per address that find no route to the host after which the peer is lost. Routes and

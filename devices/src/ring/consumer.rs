@@ -242,6 +242,31 @@ impl ReadState {
         self.note_waiting_sender(ring);
     }
 
+    /// Begins a frame whose body arrives in pieces. The first piece has `written` bytes.
+    #[inline]
+    fn begin_stream(
+        &mut self,
+        head: &[u8],
+        index: u32,
+        len: u32,
+        written: u32,
+        handler: &mut impl FrameHandler,
+    ) -> Result<(), Malformed> {
+        // Check that a fragment has room for the body before `handler.begin` is called.
+        // SAFETY: no byte is read.
+        unsafe { self.fragments.received(index, 0) }?;
+        let fragment = self.fragments.fragment_size();
+        if len as usize > fragment || written == 0 || written >= len {
+            return Err(Malformed::BodySize { len, written: Some(written), fragment });
+        }
+        let to = match handler.begin(head, len as usize) {
+            Landing::Into(to) => Some(BodyPtr(to)),
+            Landing::Pieces => None,
+        };
+        self.streamed = Some(StreamedFrame { index, len, taken: 0, to });
+        Ok(())
+    }
+
     fn on_stream_cell(
         &mut self,
         ring: &Ring,
@@ -255,30 +280,12 @@ impl ReadState {
             head_len: header.head,
             rest_len: header.length,
         };
-        let word = |at: usize| rest.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-        let written = match &self.streamed {
-            Some(_) if head.is_empty() && rest.len() == 4 => word(0).ok_or_else(wrong_lengths)?,
-            None if rest.len() == 12 => {
-                let (index, len, written) = (
-                    word(0).ok_or_else(wrong_lengths)?,
-                    word(1).ok_or_else(wrong_lengths)?,
-                    word(2).ok_or_else(wrong_lengths)?,
-                );
-                // Check that a fragment has room for the body before `handler.begin` is called.
-                // SAFETY: no byte is read.
-                unsafe { self.fragments.received(index, 0) }?;
-                if len as usize > self.fragments.fragment_size() || written == 0 || written >= len {
-                    return Err(Malformed::BodySize {
-                        len,
-                        written: Some(written),
-                        fragment: self.fragments.fragment_size(),
-                    });
-                }
-                let to = match handler.begin(head, len as usize) {
-                    Landing::Into(to) => Some(BodyPtr(to)),
-                    Landing::Pieces => None,
-                };
-                self.streamed = Some(StreamedFrame { index, len, taken: 0, to });
+        let word = |bytes: &[u8; 4]| u32::from_ne_bytes(*bytes);
+        let written = match (&self.streamed, rest.as_chunks()) {
+            (Some(_), ([written], [])) if head.is_empty() => word(written),
+            (None, ([index, len, written], [])) => {
+                let (len, written) = (word(len), word(written));
+                self.begin_stream(head, word(index), len, written, handler)?;
                 written
             }
             _ => return Err(wrong_lengths()),

@@ -41,6 +41,22 @@ pub(crate) struct JobSpec {
 
 const MAX_RANKS: u32 = 1 << 16;
 
+fn environment(cli: &Cli) -> Result<Environment, String> {
+    let options: [(&str, &dyn Parameter, &Option<String>); 3] = [
+        ("--data-path", &DATA_PATH, &cli.data_path),
+        ("--bind", &BIND, &cli.bind),
+        ("--kill-after", &KILL_AFTER, &cli.kill_after),
+    ];
+    let mut set = cli.set.clone();
+    for (option, parameter, value) in options {
+        let Some(value) = value else { continue };
+        Config::default().set_text(parameter, value).map_err(|e| format!("{option} {value}: {e}"))?;
+        set.push(format!("{PREFIX}{}={value}", parameter.name()));
+    }
+    set.extend(cli.stats.then(|| format!("{PREFIX}STATS=1")));
+    Environment::new(&set)
+}
+
 impl JobSpec {
     pub(crate) fn new(cli: Cli) -> Result<JobSpec, LaunchError> {
         let usage = |why: String| LaunchError { why, code: 2 };
@@ -48,21 +64,7 @@ impl JobSpec {
         if !(1..=MAX_RANKS).contains(&size) {
             return Err(usage(format!("-n {size}: expected 1 to {MAX_RANKS} ranks")));
         }
-        let options: [(&str, &dyn Parameter, &Option<String>); 3] = [
-            ("--data-path", &DATA_PATH, &cli.data_path),
-            ("--bind", &BIND, &cli.bind),
-            ("--kill-after", &KILL_AFTER, &cli.kill_after),
-        ];
-        let mut set = cli.set.clone();
-        for (option, parameter, value) in options {
-            let Some(value) = value else { continue };
-            Config::default()
-                .set_text(parameter, value)
-                .map_err(|e| usage(format!("{option} {value}: {e}")))?;
-            set.push(format!("{PREFIX}{}={value}", parameter.name()));
-        }
-        set.extend(cli.stats.then(|| format!("{PREFIX}STATS=1")));
-        let environment = Environment::new(&set).map_err(usage)?;
+        let environment = environment(&cli).map_err(usage)?;
         let named = cli.devices.as_deref().unwrap_or_else(|| environment.config.text(&DEVICES));
         let devices = devices(named).map_err(|why| usage(format!("--devices {why}")))?;
         let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == SmDriver::NAME));

@@ -81,7 +81,7 @@ fn env(is_requested: bool) -> Result<Option<LocalRanks>, String> {
     Ok(rendezvous::join(is_requested, on_job_end)?.map(erase))
 }
 
-/// Joins a job as a caller that knows its rank requests it.
+/// Joins a job for a caller that knows its rank.
 ///
 /// # Errors
 /// An argument is invalid, the ranks do not meet within the time limit, or they do not form a job.

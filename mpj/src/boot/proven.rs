@@ -1,5 +1,5 @@
 //! TCP connections whose ends have proved to each other that they have the same key, by the handshake of `niodev`.
-//! A process on the network that lacks the key gets nothing but its own bytes back, and is disconnected.
+//! A process on the network that lacks the key gets a challenge at most, and is disconnected.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,8 +18,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
 
-/// The number of connections that a listener keeps before their proof, and for how long. One for each expected peer is
-/// added, because all of them can connect at the same time.
+/// The number of connections without a proof that a listener keeps, in addition to one for each expected peer, because
+/// all peers can connect at the same time; and the time that it keeps each.
 pub(super) const MAX_STRANGERS: usize = 64;
 const PROOF_LIMIT: Duration = Duration::from_secs(20);
 
@@ -46,7 +46,7 @@ impl fmt::Display for ConnectError {
         match self {
             ConnectError::Unreachable(error) => write!(f, "{error}"),
             ConnectError::NoReply => f.write_str("the process that listens there does not reply"),
-            ConnectError::Stranger => f.write_str("another process listens there, or another job's"),
+            ConnectError::Stranger => f.write_str("a process of another program or job listens there"),
             ConnectError::WrongKey => {
                 f.write_str("the process that listens there does not have the key of the job")
             }
@@ -71,8 +71,8 @@ pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N], String> {
     Ok(bytes)
 }
 
-/// Connects to number 0, and returns after both ends have proved that they have the key. A connection and each reply may
-/// take a few seconds, but not longer than until `deadline`.
+/// Connects to the peer with number 0, and returns after both ends have proved that they have the key. The connection
+/// and each reply have a time limit of their own, which ends at `deadline` at the latest.
 ///
 /// # Errors
 /// No process with the key can be reached at the address, or it has rejected this one.
@@ -112,12 +112,12 @@ pub(super) fn connect_with_proof(
     Ok(stream)
 }
 
-/// Makes a connection send without delay, and find out after about three minutes that the other host is unreachable, if
-/// nothing else does: a connection without traffic would never end. A stopped process still acknowledges the probes.
+/// Makes a connection send without delay, and end about three minutes after the other host became unreachable. Without
+/// traffic and probes it would never end. The kernel of a stopped process still acknowledges the probes.
 fn prepare(socket: &impl std::os::fd::AsFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_nodelay(socket, true);
-    // Without the probes, the process manager has to notice that a host is lost.
+    // Without the probes, only the process manager can detect that a host is lost.
     let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(60));
     let _ = sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10));
     let _ = sockopt::set_tcp_keepcnt(socket, 12);

@@ -1,5 +1,5 @@
 //! Collectives in which the buffer of each rank, or of the root, already has the rank's own items (`MPI_IN_PLACE`), as
-//! values. Intercommunicators have none of them.
+//! values. Intercommunicators do not have them.
 
 use super::{Arguments, Layout, OwnedCollective, OwnedRecvBuf};
 use crate::address::number;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::biased::Bias;
-use mpj_devices::{Envelope, MessageTag};
+use mpj_devices::{Envelope, Fault, MessageTag};
 
 use super::call_id::{CallDigest, CallId, decode_seq, is_before};
 use super::context::CollContext;
@@ -143,7 +143,11 @@ impl CollState {
         match channel
             .find_unexpected(max_scan, |unexpected| find_mismatch(unexpected, call, stale_before, is_stalled))
         {
-            Some((rank, seq, digest)) => Err(state.log().explain_mismatch(call, rank, seq, digest)),
+            Some((rank, seq, digest)) => Err(match channel.broken() {
+                // A death ends calls early, so their messages can be left.
+                Some(fault @ Fault::Dead { .. }) => Error::from_fault(call.name, fault.clone()),
+                _ => state.log().explain_mismatch(call, rank, seq, digest),
+            }),
             None => Ok(()),
         }
     }

@@ -35,8 +35,9 @@ impl<K> Communicator<K> {
     /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
     /// [`Group::empty`].
     ///
-    /// From an [`Intercomm`](crate::Intercomm), it creates an intercommunicator of the group that the ranks of this group
-    /// pass and of the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`.
+    /// Called on an [`Intercomm`](crate::Intercomm), it creates an intercommunicator whose groups are the one that the ranks
+    /// of this group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get
+    /// `None`.
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -59,8 +60,8 @@ impl<K> Communicator<K> {
     /// Creates one communicator for each color, with its ranks in order of key and then of old rank (MPI_Comm_split).
     /// Collective. A rank without a color gets `None`.
     ///
-    /// From an [`Intercomm`](crate::Intercomm), it creates intercommunicators. The ranks of both groups with the same color
-    /// share one; a color that only one group has gives `None`.
+    /// Called on an [`Intercomm`](crate::Intercomm), it creates intercommunicators. The ranks of both groups with the same
+    /// color share one; ranks whose color does not occur in the other group get `None`.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); the color is above 2,147,483,647.

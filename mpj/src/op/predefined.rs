@@ -4,8 +4,8 @@ use mpj_datatypes::Primitive;
 
 use super::{Op, half};
 
-/// Combines the primitives at the first address, which have this number of bytes, with those at the second: see
-/// [`Op::combine`] for the contract.
+/// Combines primitives at the first address with those at the second, and stores the results there. The number is their
+/// length in bytes. [`Op::combine`] has the contract.
 pub(super) type Kernel = unsafe fn(*const u8, *mut u8, usize);
 
 /// The kernels of a type, in the order of [`Op::wire_code`]; `None` if an operation is not defined for the type.

@@ -22,8 +22,8 @@ pub type CancelHook = Box<dyn Fn(bool) -> bool + Send + Sync>;
 
 /// The functions that a generalized request calls. They may take locks and wait for messages.
 ///
-/// They are dropped when both the request and its [`Completer`] are. So the drop of a value that a hook has captured takes
-/// the place of the `free_fn` of MPI.
+/// They are dropped when both the request and its [`Completer`] have been dropped. So the drop of a value that a hook has
+/// captured replaces the `free_fn` of MPI.
 #[derive(Default)]
 pub struct GeneralizedHooks {
     /// The `query_fn` of MPI.

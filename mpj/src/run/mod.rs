@@ -170,12 +170,12 @@ where
 
 /// Prints a message for the user of a program, whose code gets errors as values.
 pub(crate) fn print_error(message: &dyn fmt::Display) {
-    // If standard error is closed, nobody reads the message.
+    // If standard error is closed, the message is lost.
     let _ = std::io::stderr().write_all(format!("mpj: {message}\n").as_bytes());
 }
 
-/// Prints a message as [`print_error`] does, before a job is ended. If nobody reads a pipe at standard error, a write
-/// may never return, so this function returns after a while in any case.
+/// Prints a message as [`print_error`] does, before a job is ended. Returns after half a second at the latest: a write to
+/// a full pipe that nobody reads does not return.
 pub(crate) fn print_last_error(message: String) {
     const LIMIT: Duration = Duration::from_millis(500);
     let (sender, printed) = mpsc::channel::<()>();

@@ -95,9 +95,9 @@ pub fn init() -> Result<World, Error> {
     }
 }
 
-/// Joins a job that a start-up of the caller's own begins, such as a cluster of Ray or Dask, or a test. This process is
-/// rank `rank` of `size` ranks. Rank 0 listens at `rendezvous`, a text such as `node1:7000` or `[fd00::1]:7000`, and the
-/// other ranks connect to it. They may come earlier than rank 0 and before the name of its host is known; the limit is
+/// Joins a job whose processes the caller has started, for example with Ray or Dask, or in a test. This process is rank
+/// `rank` of `size` ranks. Rank 0 listens at `rendezvous`, a text such as `node1:7000` or `[fd00::1]:7000`, and the other
+/// ranks connect to it. They can start before rank 0, and before the name of its host can be resolved; the time limit is
 /// `MPJ_RENDEZVOUS_TIMEOUT`. All ranks prove to each other that they have `secret`, 16 to 4096 bytes that no other job
 /// has. Several threads of one process can join as ranks.
 ///
@@ -106,8 +106,8 @@ pub fn init() -> Result<World, Error> {
 /// need it fail. The library prints nothing about that, and ends no process.
 ///
 /// # Errors
-/// An argument is invalid, a rank has not come within the time limit, or the ranks have different secrets or sizes, or
-/// one rank twice. The text names the ranks.
+/// An argument is invalid, a rank is missing after the time limit, two processes have one rank, or the secrets or sizes of
+/// the ranks differ. The text names the ranks.
 /// ```
 /// let secret = b"read from a file, or sent by a scheduler";
 /// let world = mpj::connect(0, 1, "localhost:7000", secret)?;
@@ -116,7 +116,7 @@ pub fn init() -> Result<World, Error> {
 /// ```
 /// Two ranks, here as threads:
 /// ```
-/// # let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+/// # let port = 10_000 + std::process::id() % 20_000;
 /// let join = move |rank| {
 ///     let world = mpj::connect(rank, 2, &format!("localhost:{port}"), b"a secret of this job")?;
 ///     let mut sum = [0];

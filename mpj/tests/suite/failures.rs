@@ -55,7 +55,7 @@ const WAITS: &[(&str, Wait)] = &[
     ("bcast_object", |w| w.bcast_object(0u8, 2).map(|_| ())),
 ];
 
-fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
+fn one_dies(name: &str, wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
     let outcome = job(4, |world| {
         if world.rank() == 2 {
             thread::sleep(Duration::from_millis(2));
@@ -63,11 +63,12 @@ fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
         }
         thread::sleep(Duration::from_millis(2 * world.rank() as u64));
         let error = wait(&world).expect_err("rank 2 does not take part");
-        assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
-        assert!(error.to_string().contains("rank 2 has died: "), "{error}");
+        let class = (error.class(), error.failed_rank());
+        assert_eq!(class, (ErrorClass::ProcAborted, Some(2)), "{name}: {error}");
+        assert!(error.to_string().contains("rank 2 has died: "), "{name}: {error}");
         // From now on every collective call on this communicator fails at once.
         let again = world.barrier().expect_err("a dead member");
-        assert_eq!(again.failed_rank(), Some(2));
+        assert_eq!(again.failed_rank(), Some(2), "{name}: {again}");
         Ok(())
     });
     outcome.expect_err("rank 2 failed")
@@ -76,7 +77,7 @@ fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
 #[test]
 fn panic_fails_all_waiting_ranks() {
     for (name, wait) in WAITS {
-        let error = one_dies(*wait, || std::panic::resume_unwind(Box::new("on purpose")));
+        let error = one_dies(name, *wait, || std::panic::resume_unwind(Box::new("on purpose")));
         assert_eq!((error.rank(), error.is_panic()), (2, true), "{name}");
         assert_eq!(error.to_string(), "rank 2 panicked: on purpose", "{name}");
     }
@@ -85,7 +86,7 @@ fn panic_fails_all_waiting_ranks() {
 #[test]
 fn returned_error_fails_all_waiting_ranks() {
     for (name, wait) in WAITS {
-        let error = one_dies(*wait, || Err("out of luck".into()));
+        let error = one_dies(name, *wait, || Err("out of luck".into()));
         assert_eq!((error.rank(), error.is_panic()), (2, false), "{name}");
         assert_eq!(error.to_string(), "rank 2 returned an error: out of luck", "{name}");
     }

@@ -30,7 +30,7 @@ fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// The rank that drops the request never joins the duplicate, before or after the others have.
+/// A rank drops the request before or after the duplicate exists on the other ranks.
 #[test]
 fn dropped_duplication_refuses_the_messages_of_the_duplicate() {
     for completes in [false, true] {

@@ -1,8 +1,6 @@
 //! Non-blocking messages of serde values.
 
 use std::collections::BTreeMap;
-use std::thread;
-use std::time::Duration;
 
 use crate::common::{job, ranks};
 use mpj::{ANY_SOURCE, ANY_TAG, DataPath, ErrorClass, PROC_NULL, Waitable, World};
@@ -138,10 +136,11 @@ fn other_messages_are_errors_and_nothing_is_lost() {
 fn dead_sender_fails_the_receive() {
     let outcome = job(2, |world| {
         if world.rank() == 0 {
-            thread::sleep(Duration::from_millis(5));
+            world.recv(&mut [0u8; 0], 1, 0).expect("rank 1 has posted the receive");
             return Err("on purpose".to_owned());
         }
         let receiving = world.irecv_object::<u8>(0, 0).expect("valid");
+        world.send(&[0u8; 0], 0, 0).expect("alive");
         let error = receiving.wait().expect_err("rank 0 has died");
         assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(0)), "{error}");
         Ok(())

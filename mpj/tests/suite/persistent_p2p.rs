@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use crate::common::{forget, job, ranks, samples};
 use mpj::raw::{self, Buf, Mode};
@@ -285,11 +284,12 @@ fn receive_is_cancelled_by_its_handle() {
 fn dead_peer_fails_the_active_request() {
     let outcome = job(2, |world| {
         if world.rank() == 0 {
-            thread::sleep(Duration::from_millis(5));
+            world.recv(&mut [0u8; 0], 1, 1).expect("rank 1 has created its requests");
             return Err("on purpose".to_owned());
         }
         let mut recv = world.recv_init([0u8], 0, 0).expect("valid");
         let mut send = world.ssend_init([0u8], 0, 0).expect("valid");
+        world.send(&[0u8; 0], 0, 1).expect("alive");
         for error in [
             recv.start().and_then(|receiving| receiving.wait().map(drop)).expect_err("rank 0 has died"),
             send.start().and_then(|sending| sending.wait().map(drop)).expect_err("rank 0 has died"),

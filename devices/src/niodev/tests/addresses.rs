@@ -157,7 +157,9 @@ fn named_address_is_used_on_several_machines() {
 
 #[test]
 fn addresses_of_this_host_are_listened_at() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Linux does not give this port to sockets without a port, such as those of other tests.
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (10_000 + std::process::id() as u16 % 10_000..32_768).find(is_free).unwrap();
     let addresses = ["203.0.113.1", "127.0.0.1", "127.0.0.1"].map(|ip| ip.parse().unwrap());
     let config = Config::default();
     let listeners = listen_at_addresses(&config, &addresses, port).unwrap();
@@ -165,7 +167,7 @@ fn addresses_of_this_host_are_listened_at() {
     assert_eq!(at, [SocketAddr::new(addresses[1], port)]);
     let why = listen_at_addresses(&config, &addresses, port).unwrap_err();
     assert_eq!(why, format!("port {port} of 127.0.0.1 is in use"));
-    // A connection that has not quite ended does not keep the port.
+    // A connection in the state TIME_WAIT does not reserve the port.
     let connected = std::net::TcpStream::connect(at[0]).unwrap();
     drop((listeners, connected));
     assert_eq!(listen_at_addresses(&config, &addresses, port).map(|listeners| listeners.len()), Ok(1));

@@ -28,7 +28,7 @@ pub(crate) fn listen(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAdd
     Ok((socket, at))
 }
 
-/// Listens as [`listen`] does, also at a port with connections of an earlier process that have not quite ended.
+/// Listens as [`listen`] does, even if connections of an earlier process at that port are in the state TIME_WAIT.
 pub(crate) fn listen_again(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
     let socket = stream(&at)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;

@@ -32,9 +32,14 @@ pub(crate) fn run_connected(arguments: &str) -> ExitCode {
     world.allreduce(&[world.rank() + 1], &mut sum, mpj::Op::Sum).unwrap();
     say(&format!("sum {}", sum[0]));
     if action == "kill" {
+        // The allreduce must have completed on all ranks: a death would fail it.
         if world.rank() == 1 {
+            for other in [0, 2] {
+                world.recv(&mut [0u8; 0], other, 0).unwrap();
+            }
             kill(&[std::process::id()], "-KILL");
         }
+        world.send(&[0u8; 0], 1, 0).unwrap();
         let failed = world.barrier().and_then(|()| world.barrier()).unwrap_err();
         say(&format!("error: {failed}"));
     }

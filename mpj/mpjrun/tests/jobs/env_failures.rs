@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Test;
 use super::env::{SECRET, codes, free_port, run_job, start_job, start_rank};
-use super::job::{Ended, Job, kill, pid, wait_for_exit, watch};
+use super::job::{Ended, Job, kill, limit, pid, wait_for_exit, watch};
 
 pub(crate) const TESTS: &[Test] = &[
     ("failure_ends_all_processes_with_its_code", failure_ends_all_processes_with_its_code),
@@ -33,7 +33,7 @@ fn failure_ends_all_processes_with_its_code() {
             let own = ended.iter().flat_map(|ended| &ended.err).filter(|line| line.starts_with("mpj: "));
             let own: Vec<&String> = own.collect();
             assert!(own.len() == 1 && own[0].starts_with(line), "{role} on {hosts}: {ended:#?}");
-            assert!(begun.elapsed() < Duration::from_secs(60), "{role}: {:?}", begun.elapsed());
+            assert!(begun.elapsed() < limit(60), "{role}: {:?}", begun.elapsed());
         }
     }
 }
@@ -50,7 +50,7 @@ fn killed_processes_end_the_environment_job() {
     }
     // A rank that computes, and makes no call, ends as well.
     let jobs = start_job("aabb", "hang", &[]);
-    std::thread::sleep(Duration::from_secs(1));
+    jobs[3].lines(1, "rank 3 computes");
     jobs[1].signal("-KILL");
     let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
     assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");

@@ -10,7 +10,7 @@ use mpj_devices::Segment;
 use mpj_devices::config::Config;
 
 use super::Test;
-use super::job::{kill, pid, run, start};
+use super::job::{kill, limit, pid, run, start};
 use super::message_programs::PROGRAMS;
 use super::program::say;
 
@@ -114,7 +114,7 @@ fn killed_rank_fails_calls_on_other_hosts() {
         kill(&[victim], "-KILL");
         let errors = job.lines(ranks - 1, "error: ");
         // The errors are expected within 2 s. A loaded machine gets three times that.
-        assert!(at.elapsed() < 3 * Duration::from_secs(2), "{:?}", at.elapsed());
+        assert!(at.elapsed() < limit(6), "{:?}", at.elapsed());
         assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
     }
@@ -250,17 +250,23 @@ fn topologies_place_neighbours_on_one_host() {
 }
 
 /// Meets the other ranks again and again, until there is a file `end` in the directory `$MET`. There, each rank creates
-/// a file, to which it appends the time and the text of an error.
+/// a file after the first time, and writes the time and the text of an error to it.
 pub(crate) fn meet_until_cut(world: &World) -> Result<(), Error> {
     let directory = PathBuf::from(std::env::var_os("MET").unwrap());
     let file = directory.join(world.rank().to_string());
-    std::fs::write(&file, "").unwrap();
+    let mut has_met = false;
     loop {
         let ends = u8::from(world.rank() == 0 && directory.join("end").exists());
         let mut any = [0u8];
         match world.allreduce(&[ends], &mut any, Op::Max) {
             Ok(()) if any == [1] => return Ok(()),
-            Ok(()) => std::thread::sleep(Duration::from_millis(10)),
+            Ok(()) => {
+                if !has_met {
+                    std::fs::write(&file, "").unwrap();
+                    has_met = true;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
             Err(error) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
                 std::fs::write(&file, format!("{now} {error}\n")).unwrap();

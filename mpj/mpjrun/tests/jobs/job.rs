@@ -8,10 +8,18 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A job that runs for longer than this hangs.
-const HANG_LIMIT: Duration = Duration::from_secs(180);
+use super::mismatch::time_factor;
+
+/// A job that runs for more seconds than this hangs.
+const HANG_LIMIT: u64 = 180;
+
+/// Returns a time limit for this machine.
+pub(crate) fn limit(seconds: u64) -> Duration {
+    Duration::from_secs(seconds) * time_factor()
+}
 
 pub(crate) struct Job {
+    command: String,
     child: Child,
     lines: Arc<Lines>,
     readers: Vec<JoinHandle<()>>,
@@ -80,7 +88,7 @@ pub(crate) fn watch(command: &mut Command) -> (Job, Option<ChildStdin>) {
         })
     });
     let stdin = child.stdin.take();
-    (Job { child, lines, readers: readers.into() }, stdin)
+    (Job { command: format!("{command:?}"), child, lines, readers: readers.into() }, stdin)
 }
 
 impl Job {
@@ -98,7 +106,11 @@ impl Job {
         let has_line =
             || self.lines.got.lock().unwrap().iter().any(|(is_err, line)| *is_err && line.contains(part));
         while !has_line() {
-            assert!(start.elapsed() < HANG_LIMIT, "no '{part}' in {:?}", self.lines.got.lock().unwrap());
+            assert!(
+                start.elapsed() < limit(HANG_LIMIT),
+                "no '{part}' in {:?}",
+                self.lines.got.lock().unwrap()
+            );
             self.signal("-QUIT");
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -127,13 +139,13 @@ impl Job {
             if found.len() >= n {
                 return found;
             }
-            assert!(start.elapsed() < HANG_LIMIT, "{n} × '{part}' in {got:?}");
+            assert!(start.elapsed() < limit(HANG_LIMIT), "{}: {n} × '{part}' in {got:?}", self.command);
             got = self.lines.changed.wait_timeout(got, Duration::from_millis(100)).unwrap().0;
         }
     }
 
     pub(crate) fn end(self) -> Ended {
-        self.end_within(HANG_LIMIT)
+        self.end_within(limit(HANG_LIMIT))
     }
 
     /// Waits for the end of a job that runs at most for `limit`.
@@ -145,7 +157,7 @@ impl Job {
             }
             if start.elapsed() > limit {
                 self.child.kill().unwrap();
-                panic!("mpjrun hangs; so far: {:?}", self.lines.got.lock().unwrap());
+                panic!("{} hangs; so far: {:?}", self.command, self.lines.got.lock().unwrap());
             }
             std::thread::sleep(Duration::from_millis(2));
         };
@@ -202,7 +214,7 @@ pub(crate) fn kill(pids: &[u32], signal: &str) {
 pub(crate) fn wait_for_exit(pid: u32, limit: Duration) {
     let start = Instant::now();
     while alive(pid) {
-        assert!(start.elapsed() < limit, "process {pid} still runs");
+        assert!(start.elapsed() < limit * time_factor(), "process {pid} still runs");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

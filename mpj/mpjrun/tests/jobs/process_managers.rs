@@ -5,11 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::boot_cases::CASES;
-use super::job::{Ended, Job, kill, pid, wait_for_exit, watch};
+use super::job::{Ended, Job, kill, limit, pid, wait_for_exit, watch};
 use super::message_programs::PROGRAMS;
 use super::program::say;
 
-/// A process manager.
 #[derive(Clone, Copy)]
 pub(crate) struct Manager {
     pub(crate) program: &'static str,
@@ -88,7 +87,7 @@ impl Manager {
             assert_eq!(ended.code, Some(code), "{role}: {ended:#?}");
             let own: Vec<&String> = ended.err.iter().filter(|text| text.starts_with("mpj: ")).collect();
             assert!(own.len() == 1 && own[0].starts_with(line), "{role}: {ended:#?}");
-            assert!(begun.elapsed() < Duration::from_secs(60), "{role}: {:?}", begun.elapsed());
+            assert!(begun.elapsed() < limit(60), "{role}: {:?}", begun.elapsed());
         }
         assert_eq!(self.run("-n 3", "exit5-after").code, Some(5), "a code after mpj::run");
     }

@@ -12,7 +12,7 @@ use mpj::{DriverFd, Error, SendBuf, World};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::Test;
-use crate::job::run;
+use crate::job::{limit, run};
 use crate::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -50,7 +50,7 @@ pub(crate) fn exchange_while_computing(world: &World) -> Result<(), Error> {
         drop(world.issend(message, other, 0)?);
         let begun = Instant::now();
         while !received.load(Ordering::SeqCst) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the progress thread makes no progress");
+            assert!(begun.elapsed() < limit(20), "the progress thread makes no progress");
             std::hint::spin_loop();
         }
         assert_eq!(receiving.wait()?.0, vec![other as u8 + round; LEN]);

@@ -9,7 +9,7 @@ use mpj::{Error, World};
 
 use crate::Test;
 use crate::block_programs::{is_whole, leavers, ring};
-use crate::job::run;
+use crate::job::{limit, run};
 use crate::program::{kill_me, say};
 use crate::usage::sh;
 
@@ -114,9 +114,6 @@ pub(crate) fn run_ring(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Longer than a process takes to exit.
-const HANG_LIMIT: Duration = Duration::from_secs(20);
-
 /// The block that rank 1 still reads after its rank function has returned.
 pub(crate) static HELD: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
@@ -171,7 +168,7 @@ pub(crate) fn run_left(world: &World) -> Result<(), Error> {
                 if world.pool().stats().live_blocks == 0 {
                     break;
                 }
-                assert!(begun.elapsed() < HANG_LIMIT, "the block was not returned");
+                assert!(begun.elapsed() < limit(20), "the block was not returned");
                 std::thread::sleep(Duration::from_millis(5));
             }
             world.send(&[0u8], 2, last_tag)?;

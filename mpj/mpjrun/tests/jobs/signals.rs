@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::job::{kill, pid, start, start_sh, wait_for_exit};
+use crate::job::{kill, limit, pid, start, start_sh, wait_for_exit};
 
 pub(crate) const TESTS: &[Test] = &[
     ("nothing_survives_a_killed_mpjrun", nothing_survives_a_killed_mpjrun),
@@ -179,7 +179,7 @@ fn wait_for_state(pid: u32, state: char) {
         text.rsplit(") ").next().is_some_and(|rest| rest.starts_with(state))
     };
     while !is() {
-        assert!(start.elapsed() < Duration::from_secs(6), "process {pid} does not get to {state}");
+        assert!(start.elapsed() < limit(6), "process {pid} does not get to {state}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -93,15 +93,15 @@ pub(super) struct Agent {
     pub(super) listener: LocalListener,
     /// Until this time, no connections are accepted: this process lacks descriptors.
     pub(super) accepts_at: Option<Instant>,
-    /// Since when a process waits because this process lacks descriptors.
+    /// The time since which a process waits because this process lacks descriptors.
     pub(super) lacks_since: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
     pub(super) manager: Box<dyn ProcessManager>,
-    /// Where other agents watch this host.
+    /// The sockets to which the watches of other agents connect.
     pub(super) watch_port: Option<WatchPort>,
-    /// The hosts that this agent watches: all others at the root, else that of the root.
+    /// The hosts that this agent watches: the root watches all others, another agent that of the root.
     pub(super) watches: Vec<(HostId, HostWatch)>,
     pub(super) stage: Stage,
     pub(super) is_orderly: bool,
@@ -252,8 +252,8 @@ impl Agent {
         !self.manager.kills_processes() && have_relays_ended && self.processes.iter().all(is_over)
     }
 
-    /// Kills the other processes of this host that have not exited in a failed job: stopped ones, for example, which would
-    /// stay forever. In a job of a library, no process is killed.
+    /// Kills the other processes of this host that have not exited in a failed job, for example stopped ones. In a job of
+    /// a library, no process is killed.
     fn kill_processes(&self) {
         let is_program = self.manager.caller() == Caller::Program;
         for process in self.processes.iter().filter(|process| is_program && !process.ended && process.joined)

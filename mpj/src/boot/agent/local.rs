@@ -121,7 +121,7 @@ pub(in crate::boot) struct RankSocket {
 }
 
 impl RankSocket {
-    /// Creates the socket of a rank. This takes what might be missing, so that [`connect`](Self::connect) hardly fails.
+    /// Creates the socket of a rank. [`connect`](Self::connect) then needs no descriptor.
     ///
     /// # Errors
     /// Another process has this rank, or the system lacks a resource.

@@ -32,7 +32,7 @@ pub(super) struct AgentSetup {
     pub(super) segment: Option<std::os::fd::OwnedFd>,
     pub(super) listener: LocalListener,
     pub(super) peers: Peers,
-    /// Where other agents watch this host; `None` on the only host, or if that is not possible.
+    /// The sockets to which the watches of other agents connect; `None` if there is one host, or without a usable port.
     pub(super) watch_port: Option<WatchPort>,
 }
 

@@ -12,8 +12,8 @@ use crate::boot::control_plane::{ControlConnection, Outgoing, To};
 use crate::boot::proven::ACCEPT_RETRY;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
 
-/// How long a process waits for an agent that has no descriptor for its connection. Then the job fails, because the
-/// process that would close a descriptor may itself be the one that waits.
+/// The time that a process waits for an agent that has no descriptor for its connection. Then the job fails: the process
+/// that would close a descriptor might be the one that waits.
 const LACK_LIMIT: Duration = Duration::from_secs(20);
 
 impl Agent {

@@ -18,7 +18,7 @@ impl Agent {
         self.watch_port.as_ref()?.address_for(connection)
     }
 
-    /// Tells the root where to watch this host.
+    /// Sends the root the address at which it can watch this host.
     pub(super) fn announce_watch_port(&mut self) {
         let Role::Relay(upstream) = &self.role else { return };
         let at = self.watch_address(upstream.as_fd());
@@ -68,8 +68,8 @@ impl Agent {
         }
     }
 
-    /// Tells the processes of this host that all ranks of other hosts are dead: the root has the order of deaths, and
-    /// connects the agents.
+    /// Reports all ranks of other hosts dead to the processes of this host: without the root, the agents exchange no
+    /// messages, and deaths have no order.
     fn lose_root(&mut self, why: &str) {
         if self.stage == Stage::Running {
             let is_elsewhere = |rank: &u32| self.ranks.index_of(*rank).is_none();

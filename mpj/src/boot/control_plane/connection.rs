@@ -118,7 +118,7 @@ impl<M: DeserializeOwned> ControlConnection<M> {
         self.closed
     }
 
-    /// Returns whether the other end is open now, whatever has been read.
+    /// Returns whether the other end is open now. This does not depend on what was read before.
     pub fn is_open(&self) -> bool {
         let mut ends = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         poll(&mut ends, Some(&Timespec::default())) == Ok(0)

@@ -39,10 +39,8 @@ const ROOT_KEY: &str = "mpj-root";
 /// [`fence`](Self::fence) once. Rank 0 may put a value before the fence, and the first rank of another host may get it
 /// after the fence.
 pub(super) trait ProcessManager: Send + fmt::Debug {
-    /// Returns the rank of this process.
     fn rank(&self) -> u32;
 
-    /// Returns the number of ranks.
     fn size(&self) -> u32;
 
     /// Returns the name of the job. No other job on these hosts has it at the same time.
@@ -84,24 +82,23 @@ pub(super) trait ProcessManager: Send + fmt::Debug {
     /// The process manager has exited.
     fn abort(&mut self, code: u8) -> Result<(), String>;
 
-    /// Returns the sockets on which something can arrive without a request, such as the end of the process manager.
+    /// Returns the sockets that become readable without a request, for example when the process manager exits.
     fn sockets(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Handles what has arrived on the [`sockets`](Self::sockets), without blocking. Returns the ranks that have died,
-    /// with the causes.
+    /// Reads the [`sockets`](Self::sockets), without blocking. Returns the ranks that have died, with the causes.
     ///
     /// # Errors
     /// The process manager has exited, or has ended its connection.
     fn poll(&mut self) -> Result<Vec<(u32, String)>, String>;
 
-    /// Returns the key of the job, if all processes have it without an exchange; after [`hosts`](Self::hosts).
-    /// Otherwise, rank 0 chooses a key and puts it.
+    /// Returns the key of the job, after [`hosts`](Self::hosts), if every process can derive it. Otherwise, rank 0 chooses
+    /// a key and puts it.
     fn shared_key(&self) -> Option<JobKey> {
         None
     }
 
-    /// Called when this process has connected to the agent of its host, or runs it: the agents notice its end from now
-    /// on.
+    /// Called when this process has connected to the agent of its host, or runs it. From then on, the agents detect its
+    /// end.
     fn joined(&mut self) {}
 
     /// Called when this process cannot join the job, unless the process manager [kills](Self::kills_processes) it.
@@ -135,7 +132,8 @@ pub(super) fn join(
         Ok(prepared) => prepared,
         Err(why) => return Err(session::end_job(manager, why)),
     };
-    // Without a socket, an agent of this process would wait for this process, and the other ranks for both.
+    // Create the socket before the agent starts: an agent waits for all ranks of its host, so a process that runs one and
+    // cannot connect to it would never end.
     let socket = match RankSocket::bind(&names, rank) {
         Ok(socket) => socket,
         Err(why) => return Err(session::end_job(manager, why)),

@@ -15,8 +15,7 @@ pub(in crate::boot) const OUTPUT_TIME: Duration = Duration::from_millis(200);
 /// The time that the process manager has to kill this process after a request to end the job.
 pub(in crate::boot) const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// The time after which a process of a failed job exits if the process manager has not killed it: the grace period, and
-/// the time for the kill.
+/// The time after which a process of a failed job exits if the process manager has not killed it.
 const KILL_LIMIT: Duration = GRACE.saturating_add(KILL_WAIT);
 
 /// The connection to the process manager, or the agent that has it.

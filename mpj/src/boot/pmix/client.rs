@@ -86,8 +86,8 @@ impl PmixClient {
         }
     }
 
-    /// States who this process is, and chooses the encoding and the store. The server closes the connection if it does
-    /// not support one of them, or does not know the process.
+    /// Sends the identity of this process, the encoding and the store. The server closes the connection if it does not
+    /// support one of them, or does not know the process.
     fn shake_hands(&mut self, version: &str) -> Result<(), String> {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut hello = b"native\0".to_vec();
@@ -251,7 +251,8 @@ impl ProcessManager for PmixClient {
     }
 }
 
-/// Checks the status of a reply. That to the request for the job begins with a string, unless it is an error.
+/// Checks the status of a reply. A reply to [`Command::JobInfo`] has a status only if it is an error; other ones begin with
+/// a string.
 fn check(command: Command, body: Vec<u8>) -> Result<Vec<u8>, String> {
     if matches!(command, Command::JobInfo) && body.len() != STATUS_LEN {
         return Ok(body);

@@ -67,7 +67,7 @@ impl Packer {
         self.one().text(namespace).raw(&rank.to_be_bytes())
     }
 
-    /// Writes an object.
+    /// Writes bytes.
     pub fn object(self, bytes: &[u8]) -> Packer {
         self.one().u64(bytes.len() as u64).raw(bytes)
     }
@@ -77,7 +77,7 @@ impl Packer {
         self.one().raw(&[UNDESCRIBED]).u64(bytes.len() as u64).raw(bytes)
     }
 
-    /// Writes an information with a truth value.
+    /// Writes an info with a `bool`.
     pub fn info_bool(self, key: &str, value: bool) -> Packer {
         let flags = 0u32.to_be_bytes();
         self.one().text(key).raw(&flags).raw(&kind::BOOL.to_be_bytes()).raw(&[value.into()])

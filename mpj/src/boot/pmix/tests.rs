@@ -22,7 +22,6 @@ use job_info::{job, kval};
 /// The time that clients of these tests wait for servers that send nothing.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Long enough for servers that reply.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Starts a server for one client, which `serve` gets as rank 1 of job `ns@1`.
@@ -73,7 +72,6 @@ fn reply(stream: &mut TcpStream, wanted: &[u8], body: &[u8]) {
 
 const OK: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 0];
 
-/// The request for the job.
 const JOB_INFO: [u8; 5] = [0, 0, 0, 1, 0];
 
 #[test]
@@ -146,7 +144,6 @@ fn assert_fails(limit: Duration, serve: fn(&mut TcpStream), why: &str) {
     served.join().unwrap();
 }
 
-/// Ends the server's part of the connection.
 fn end(stream: &TcpStream) {
     stream.shutdown(Shutdown::Write).unwrap();
 }

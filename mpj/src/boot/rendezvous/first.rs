@@ -21,7 +21,7 @@ use crate::boot::proven::{MAX_STRANGERS, ProvenListener, random_bytes};
 /// The descriptors that a process needs in addition to those for ranks and strangers at the rendezvous.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// How long rank 0 keeps the connections on which it has sent why the job cannot start.
+/// The time that rank 0 waits for the others to read why the job cannot start, and to close their connections.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl FirstRank {
     pub(super) fn refuse(&mut self, why: &str) {
         self.send(&FromFirst::Refused(why.to_owned()));
         let until = Instant::now() + REFUSAL_TIME;
-        // The end of a connection with unread data would discard the message.
+        // If a connection is closed while it has unread data, the kernel discards the message.
         while !self.others.is_empty() && Instant::now() < until {
             self.poll_sockets(Some(until));
             for other in &mut self.others {
@@ -164,7 +164,6 @@ impl FirstRank {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Accepts ranks and handles their messages.
     fn advance(&mut self) -> Result<(), String> {
         let others = &self.others;
         // A second process with a rank is accepted, so that both get the reason.
@@ -229,8 +228,8 @@ impl FirstRank {
     }
 }
 
-/// Listens where the name of the rendezvous leads. The name might belong to a service that forwards connections to this
-/// host, be unknown for the moment, or lead to the loopback on this host only; then listens on the network as well.
+/// Listens at the addresses of the rendezvous that belong to this host. If the name is unknown now, or belongs to a service
+/// that forwards connections, or only this host resolves it to the loopback, listens on the network as well.
 fn listen(config: &Config, address: &RendezvousAddress, own: &[IpAddr]) -> Result<Vec<Listener>, String> {
     let mut listeners = listen_at_addresses(config, own, address.port)?;
     let is_local = listeners.iter().all(|(_, at)| at.ip().is_loopback());
@@ -244,7 +243,7 @@ fn listen(config: &Config, address: &RendezvousAddress, own: &[IpAddr]) -> Resul
     Ok(listeners)
 }
 
-/// Raises the limit of descriptors of this process, as far as it may.
+/// Raises the limit of descriptors of this process, at most to the hard limit.
 fn raise_descriptor_limit(needed: u64) {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {

@@ -21,7 +21,7 @@ pub struct Gathering {
     size: u32,
     /// The host of rank 0.
     host: String,
-    /// By rank: how far it is, its host, and where it runs.
+    /// By rank: its last step, its host, and where it runs.
     ranks: BTreeMap<u32, (Step, String, String)>,
     is_placed: bool,
     /// The number of ranks that are ready.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::wire::ProtocolVersion;
 
-/// As long as the probes of `proven.rs`, which work while all data is acknowledged.
+/// The time after which the probes of `proven.rs` end a connection, too.
 const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// The longest text of a message in bytes. Longer ones are truncated.
@@ -70,10 +70,10 @@ pub enum FromFirst {
     Refused(String),
 }
 
-/// Ends a connection of the rendezvous some time after its other end became unreachable, also while data is not
-/// acknowledged. The messages are so short that a stopped process never makes the time run.
+/// Ends a connection of the rendezvous if sent data is not acknowledged for [`SILENCE_LIMIT`]: the kernel sends no probes
+/// then. The kernel of a stopped process acknowledges these messages, because they fit the buffer of its socket.
 pub(super) fn limit_silence(socket: impl AsFd) {
-    // Without it, the kernel tries for a quarter of an hour.
+    // Without this limit, the kernel tries for a quarter of an hour.
     let _ = sockopt::set_tcp_user_timeout(socket, SILENCE_LIMIT.as_millis() as u32);
 }
 

@@ -62,7 +62,8 @@ const PURPOSE: &[u8] = b"mpj rendezvous";
 /// The runs of ranks on each host, and the nonce of the job.
 type Placement = (Vec<(u32, u32)>, [u8; 32]);
 
-/// The time limit of a process whose rank another process of its host has: an earlier job may be about to end.
+/// The time limit of a process whose rank is reserved by another process of its host, which might belong to an earlier
+/// job that is about to end.
 const TAKEN_RANK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The part of one process in a rendezvous.

@@ -13,12 +13,12 @@ use super::{Placement, Rendezvous, TIMEOUT_NAME, own_place};
 use crate::boot::proven::{ConnectError, connect_with_proof};
 use crate::boot::wire::{FrameDecoder, ProtocolVersion, encode_frame};
 
-/// The pause between two attempts to reach rank 0. It doubles from one to the other.
+/// The first and the longest pause between two attempts to reach rank 0. Each pause is twice as long as the previous one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of successive attempts that reach a process with another key before this process gives up: rank 0 of an
-/// earlier job may still be there for a moment.
+/// The number of consecutive attempts that reach a process with another key after which this process gives up. Rank 0 of
+/// an earlier job might still listen for a moment.
 const MAX_WRONG_KEYS: u32 = 4;
 
 /// The time that a rank at the rendezvous waits in addition to the time limit of rank 0, which reports missing ranks.
@@ -131,7 +131,6 @@ impl OtherRank {
     }
 }
 
-/// Tries to reach rank 0 until the time limit.
 fn reach(rendezvous: &Rendezvous, id: &Arc<Identity>) -> Result<TcpStream, String> {
     let Rendezvous { rank, address, timeout, .. } = rendezvous;
     let deadline = Instant::now() + *timeout;

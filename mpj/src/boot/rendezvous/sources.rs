@@ -1,4 +1,4 @@
-//! The variables by which sites tell a process its rank, the number of ranks, and the address of rank 0.
+//! The variables in which sites state the rank of a process, the number of ranks, and the address of rank 0.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -7,10 +7,10 @@ use super::hostlist::first_host;
 
 pub(super) const RENDEZVOUS: &str = "MPJ_RENDEZVOUS";
 
-/// The port of rank 0 where a source states an address without a port.
+/// The port of rank 0 if a source states an address without a port.
 const DEFAULT_PORT: u16 = 29_517;
 
-/// Ports for jobs of Slurm that have reserved none: below those that Linux gives to outgoing connections.
+/// Ports for jobs of Slurm without reserved ports: below those that Linux gives to outgoing connections.
 const SLURM_PORTS: std::ops::Range<u64> = 20_000..30_000;
 
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -208,15 +208,15 @@ impl RendezvousAddress {
         Ok(RendezvousAddress { host: host.to_owned(), port })
     }
 
-    /// Returns whether the text itself means the loopback. On some systems, so do the names of hosts, on that host only.
+    /// Returns whether the text itself names the loopback. A system can also resolve its own name to the loopback.
     pub(super) fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    /// Returns the addresses to which the name leads now.
+    /// Resolves the name.
     ///
     /// # Errors
-    /// The name is unknown, perhaps only for the moment.
+    /// The name is unknown now; it might become known later.
     pub(super) fn resolve(&self) -> Result<impl Iterator<Item = SocketAddr>, String> {
         (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| format!("{}: {e}", self.host))
     }

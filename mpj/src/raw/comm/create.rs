@@ -119,8 +119,8 @@ impl Comm {
     /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
     /// an empty one.
     ///
-    /// From an intercommunicator, it creates an intercommunicator of the group that the ranks of this group pass and of
-    /// the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`.
+    /// Called on an intercommunicator, it creates an intercommunicator whose groups are the one that the ranks of this
+    /// group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if

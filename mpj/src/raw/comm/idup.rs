@@ -61,7 +61,7 @@ impl Drop for DupId {
     }
 }
 
-/// Joins a duplicate when it is dropped, fails the duplicate's collectives on all ranks, and frees it.
+/// Its drop joins the duplicate, fails the collectives of the duplicate on all ranks, and frees it.
 struct Unwanted(Option<(Comm, Definition)>);
 
 impl Drop for Unwanted {

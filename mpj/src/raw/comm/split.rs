@@ -57,7 +57,7 @@ impl SplitType {
         Some(index << TYPE_SHIFT | u64::from(host) << HOST_SHIFT | number)
     }
 
-    /// Returns the name of the hardware resource, for the hint `mpi_hw_resource_type`: such as `mpj://socket`.
+    /// Returns the name of the hardware resource, such as `mpj://socket`, for the hint `mpi_hw_resource_type`.
     pub fn resource_name(self) -> String {
         let name = SplitType::ALL.iter().find(|(it, ..)| *it == self).map_or("unknown", |it| it.1);
         format!("mpj://{}", name.replace(' ', "_"))
@@ -124,8 +124,8 @@ impl Comm {
     /// Creates one communicator for each color, with its ranks in order of key and then of old rank; returns `None` on
     /// ranks whose color is [`UNDEFINED`] (MPI_Comm_split). Collective.
     ///
-    /// From an intercommunicator, it creates intercommunicators. The ranks of both groups with the same color share one; a
-    /// color that only one group has gives `None`.
+    /// Called on an intercommunicator, it creates intercommunicators. The ranks of both groups with the same color share
+    /// one; ranks whose color does not occur in the other group get `None`.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); the color is negative, but not [`UNDEFINED`].

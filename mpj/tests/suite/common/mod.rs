@@ -12,6 +12,7 @@ pub(crate) mod trace;
 
 use std::any::Any;
 use std::fmt::{Debug, Display};
+use std::io::Write;
 use std::panic::Location;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -51,16 +52,14 @@ pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-#[expect(
-    clippy::print_stderr,
-    clippy::disallowed_methods,
-    reason = "a hang cannot be reported in any other way"
-)]
+#[expect(clippy::disallowed_methods, reason = "a hang cannot be reported in any other way")]
 fn abort_hung_test(here: &Location<'_>) {
-    eprintln!("{here}: hangs");
+    // The test harness captures the output of macros, and would lose it.
+    let _ = std::io::stderr().write_all(format!("{here}: hangs\n").as_bytes());
     std::process::abort();
 }
 
+/// Runs a job. Its error is that of the rank that failed first, so another rank must not panic unnoticed.
 #[track_caller]
 pub(crate) fn job<R, E, F>(ranks: usize, f: F) -> Result<Vec<R>, JobError>
 where
@@ -68,7 +67,28 @@ where
     R: Send,
     E: Display,
 {
-    alive(|| mpj::threads(ranks, f))
+    let panicked = Mutex::new(Vec::new());
+    let outcome = alive(|| {
+        mpj::threads(ranks, |world| {
+            let _noted = NotePanic(world.rank(), &panicked);
+            f(world)
+        })
+    });
+    let mut panicked = panicked.into_inner().unwrap_or_else(PoisonError::into_inner);
+    panicked.retain(|rank| outcome.as_ref().err().is_none_or(|error| error.rank() != *rank));
+    assert!(panicked.is_empty(), "ranks {panicked:?} have panicked, too: {:?}", outcome.err());
+    outcome
+}
+
+/// Records the rank if its function panics.
+struct NotePanic<'a>(usize, &'a Mutex<Vec<usize>>);
+
+impl Drop for NotePanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.1.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        }
+    }
 }
 
 #[track_caller]

@@ -28,7 +28,6 @@ pub(crate) const FAULTS: [(&str, Program); 13] = [
     ("started collective does not wait", started_collective_does_not_wait),
 ];
 
-/// Returns a byte that depends on the sender and the place.
 fn byte(rank: usize, at: usize) -> u8 {
     (rank * 101 + at * 7 + at / 256) as u8
 }

@@ -41,7 +41,7 @@ pub(crate) fn run(world: &World) -> Result<(), Failure> {
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (name, call, _) in CALLS {
         let mut call = call(world);
-        // Reports the error of a call that cannot be measured.
+        // The measurement discards the errors of its calls.
         call().map_err(|error| format!("{name}: {error}"))?;
         let run = move |calls: usize| {
             let start = now_ns();

@@ -4,7 +4,6 @@ use super::super::buffer::{Unpacker, Value};
 use super::super::job_info;
 use super::super::packer::Packer;
 
-/// A key with a value of any type.
 pub(super) fn kval(key: &str, kind: u16, data: &[u8]) -> Vec<u8> {
     let key_len = (key.len() as u32 + 1).to_be_bytes();
     [&[0, 0, 0, 1], &key_len[..], key.as_bytes(), &[0], &kind.to_be_bytes(), data].concat()

@@ -193,7 +193,6 @@ impl Round<'_, '_> {
         Ok(())
     }
 
-    /// Receives a message before it returns.
     fn receive(
         &mut self,
         comm: &Intracomm,
