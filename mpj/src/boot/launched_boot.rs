@@ -217,7 +217,7 @@ impl ProcessState {
             return;
         }
         let elsewhere = (0..self.hosts.size()).filter(|rank| !self.broadcaster.local_ranks.contains(rank));
-        self.roster.report_died(elsewhere, &why);
+        self.roster.learn_deaths(elsewhere, &why);
         let waiting = {
             let mut requests = self.pending();
             requests.disconnect_reason = Some(why.clone());

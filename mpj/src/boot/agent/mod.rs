@@ -3,9 +3,13 @@
 mod event_loop;
 mod host_watch;
 mod local;
+mod messages;
 mod peers;
 mod root_card;
+mod router;
 mod routing;
+#[cfg(test)]
+mod simulation;
 mod watching;
 
 use std::fmt;

@@ -5,7 +5,9 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::boot::agent::RootCard;
+use crate::boot::agent::messages::ToRoot;
 use crate::boot::proven::MAX_STRANGERS;
+use crate::boot::wire::ToProcess;
 
 fn key(secret: u8) -> JobKey {
     JobKey { job: 0x0123_4567_89ab_cdef, secret: [secret; 32] }

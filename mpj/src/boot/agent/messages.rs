@@ -1,0 +1,39 @@
+//! The messages between the agents of a job.
+//!
+//! ```text
+//!   agent of another host                         root
+//!   Report: a message of one of its processes ─►
+//!   Closed: a process has ended its connection ─►
+//!                                            ◄─   ToProcess, ToOthers, JobEnds
+//!   Watch: the address for a `HostWatch`     ◄─►
+//! ```
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::boot::wire::{ToLauncher, ToProcess};
+
+/// A message to the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum ToRoot {
+    /// A message from the process of a rank.
+    Report { rank: u32, message: ToLauncher },
+    /// The connection to the process of a rank has ended.
+    Closed { rank: u32, cause: String },
+    /// The root can watch the host of the agent at this address.
+    Watch { at: SocketAddr },
+}
+
+/// A message from the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(in crate::boot) enum FromRoot {
+    /// A message to the process of a rank.
+    ToProcess { rank: u32, message: ToProcess },
+    /// A message to all processes that have joined, except that of a rank.
+    ToOthers { except: u32, message: ToProcess },
+    /// The job has failed, and its time to end in order is over. The processes of the host exit with this code.
+    JobEnds { code: u8 },
+    /// The agent can watch the host of the root at this address.
+    Watch { at: SocketAddr },
+}
