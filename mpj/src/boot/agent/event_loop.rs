@@ -145,17 +145,18 @@ impl Agent {
 
     /// Returns the time until which the agent may wait for input.
     fn due(&self, now: Instant) -> Option<Instant> {
-        let of_stage = match (&self.role, self.stage) {
-            (_, Stage::Failed(_, until) | Stage::Ending(_, until)) => Some(until),
-            (Role::Root { listener, .. }, _) => {
-                let strangers = listener.as_ref().and_then(RootListener::due);
-                [self.router.due(), strangers].into_iter().flatten().min()
-            }
-            (Role::Relay(_), _) => self.router.due(),
+        let of_stage = match self.stage {
+            Stage::Failed(_, until) | Stage::Ending(_, until) => Some(until),
+            Stage::Running | Stage::Leaving | Stage::Over => match &self.role {
+                Role::Root { listener, .. } => listener.as_ref().and_then(RootListener::due),
+                Role::Relay(_) => None,
+            },
         };
+        // After a failure, the monitor remains due.
+        let of_router = self.router.due().filter(|due| self.stage == Stage::Running || now < *due);
         let of_watches = self.watches.iter().filter_map(|(_, watch)| watch.due()).min();
         let of_port = self.watch_port.as_ref().map(|_| now + ACCEPT_INTERVAL);
-        [of_stage, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
+        [of_stage, of_router, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
     }
 
     /// Waits for input, for space to write, or until something is due.
@@ -198,6 +199,8 @@ impl Agent {
 
     /// Performs what is due, and ends the job or this agent if nothing remains to be done.
     fn tick(&mut self, now: Instant) {
+        let outbound = self.router.tick(now);
+        self.send(outbound);
         match self.stage {
             Stage::Running => {}
             Stage::Failed(code, until) if until <= now => return self.begin_end(code, now),
@@ -212,9 +215,7 @@ impl Agent {
             }
             Stage::Leaving | Stage::Failed(..) | Stage::Ending(..) | Stage::Over => return,
         }
-        let outbound = self.router.tick(now);
         let end = self.router.end(now);
-        self.send(outbound);
         let all_ended = self.processes.iter().all(|process| process.ended);
         match &mut self.role {
             Role::Root { relays, .. } => match end {
@@ -224,7 +225,7 @@ impl Agent {
                 }
                 _ => {}
             },
-            Role::Relay(upstream) if all_ended && !upstream.has_backlog() => {
+            Role::Relay(upstream) if all_ended && self.router.due().is_none() && !upstream.has_backlog() => {
                 upstream.finish_sending();
                 self.stage = Stage::Leaving;
             }
@@ -286,10 +287,7 @@ impl Agent {
     }
 
     fn flush(&mut self) {
-        // If bytes remain, the next wait includes the socket.
-        for connection in self.processes.iter_mut().filter_map(|process| process.connection.as_mut()) {
-            connection.flush();
-        }
+        // If bytes remain, the next wait includes the socket. Other hosts are farther away, and pass messages on.
         match &mut self.role {
             Role::Root { relays, .. } => {
                 for relay in relays.values_mut() {
@@ -299,6 +297,9 @@ impl Agent {
             Role::Relay(upstream) => {
                 upstream.flush();
             }
+        }
+        for connection in self.processes.iter_mut().filter_map(|process| process.connection.as_mut()) {
+            connection.flush();
         }
     }
 }

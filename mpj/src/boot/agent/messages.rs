@@ -3,8 +3,8 @@
 //! ```text
 //!   agent of another host                         root
 //!   Report: a message of one of its processes ─►
-//!   Closed: a process has ended its connection ─►
-//!                                            ◄─   ToProcess, ToOthers, JobEnds
+//!   Reports: exits of its processes           ─►
+//!                                            ◄─   ToProcess, ToJoined, JobEnds
 //!   Watch: the address for a `HostWatch`     ◄─►
 //! ```
 
@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::reports::ReportRun;
 use crate::boot::wire::{ToLauncher, ToProcess};
 
 /// A message to the root.
@@ -19,8 +20,8 @@ use crate::boot::wire::{ToLauncher, ToProcess};
 pub(super) enum ToRoot {
     /// A message from the process of a rank.
     Report { rank: u32, message: ToLauncher },
-    /// The connection to the process of a rank has ended.
-    Closed { rank: u32, cause: String },
+    /// Exits of ranks, and the ends of the connections to their processes.
+    Reports(Vec<ReportRun>),
     /// The root can watch the host of the agent at this address.
     Watch { at: SocketAddr },
 }
@@ -30,8 +31,8 @@ pub(super) enum ToRoot {
 pub(in crate::boot) enum FromRoot {
     /// A message to the process of a rank.
     ToProcess { rank: u32, message: ToProcess },
-    /// A message to all processes that have joined, except that of a rank.
-    ToOthers { except: u32, message: ToProcess },
+    /// A message to all processes that have joined.
+    ToJoined(ToProcess),
     /// The job has failed, and its time to end in order is over. The processes of the host exit with this code.
     JobEnds { code: u8 },
     /// The agent can watch the host of the root at this address.

@@ -5,6 +5,7 @@ mod host_watch;
 mod local;
 mod messages;
 mod peers;
+mod reports;
 mod root_card;
 mod router;
 mod routing;

@@ -6,8 +6,9 @@ use std::time::Instant;
 use mpj_devices::{HostId, HostRanks, Hosts};
 
 use super::messages::{FromRoot, ToRoot};
+use super::reports::{ExitReport, Reports};
 use crate::boot::control_plane::{JobEnd, JobMonitor, Outgoing, To};
-use crate::boot::wire::{ToLauncher, ToProcess, WireExit};
+use crate::boot::wire::{DeathGroup, ToLauncher, ToProcess};
 
 /// A message that an agent must send.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +27,30 @@ pub(super) enum Outbound {
 #[derive(Debug)]
 pub(super) enum Router {
     Root { hosts: Hosts, monitor: Box<JobMonitor> },
-    Relay { hosts: Hosts, ranks: HostRanks },
+    Relay(HostRouter),
+}
+
+/// The state of the agent of another host.
+#[derive(Debug)]
+pub(super) struct HostRouter {
+    hosts: Hosts,
+    ranks: HostRanks,
+    reports: Reports,
+    /// The messages for all processes that have come from the root: processes that join later get them as well.
+    deaths: Vec<ToProcess>,
+}
+
+impl HostRouter {
+    fn on_message(&mut self, rank: u32, message: ToLauncher, now: Instant) -> Vec<Outbound> {
+        let mut outbound = Vec::new();
+        if let ToLauncher::Hello(_) = message {
+            let known = self.deaths.iter().cloned();
+            outbound.extend(known.map(|message| Outbound::Local(To::Process(rank as usize), message)));
+        }
+        let message = self.reports.add(rank, message, now);
+        outbound.extend(message.map(|message| Outbound::Root(ToRoot::Report { rank, message })));
+        outbound
+    }
 }
 
 impl Router {
@@ -37,7 +61,8 @@ impl Router {
 
     /// Creates the router of the agent of another host.
     pub(super) fn relay(hosts: Hosts, host: HostId) -> Router {
-        Router::Relay { ranks: hosts.ranks_of(host), hosts }
+        let ranks = hosts.ranks_of(host);
+        Router::Relay(HostRouter { hosts, ranks, reports: Reports::default(), deaths: Vec::new() })
     }
 
     /// Handles a message from the process of a rank of this host. The sender of a hello must have got its welcome.
@@ -54,7 +79,7 @@ impl Router {
             Router::Root { hosts, monitor } => {
                 monitor.take(rank, message, now).map(|outgoing| spread(hosts, outgoing))
             }
-            Router::Relay { .. } => Ok(vec![Outbound::Root(ToRoot::Report { rank, message })]),
+            Router::Relay(relay) => Ok(relay.on_message(rank, message, now)),
         }
     }
 
@@ -62,28 +87,40 @@ impl Router {
     pub(super) fn on_closed(&mut self, rank: u32, cause: String, now: Instant) -> Vec<Outbound> {
         match self {
             Router::Root { hosts, monitor } => spread(hosts, monitor.closed(rank, &cause, now)),
-            Router::Relay { .. } => vec![Outbound::Root(ToRoot::Closed { rank, cause })],
+            Router::Relay(relay) => {
+                relay.reports.add_closed(rank, cause, now);
+                Vec::new()
+            }
         }
     }
 
     /// Handles a message from the agent of another host.
     pub(super) fn on_report(&mut self, host: HostId, message: ToRoot, now: Instant) -> Vec<Outbound> {
         let Router::Root { hosts, monitor } = self else { return Vec::new() };
-        let (rank, outgoing) = match message {
-            ToRoot::Report { rank, .. } | ToRoot::Closed { rank, .. }
-                if hosts.host_of(rank) != Some(host) =>
-            {
-                return Vec::new();
+        let outgoing = match message {
+            ToRoot::Report { rank, message } if hosts.host_of(rank) == Some(host) => {
+                take(monitor, rank, message, now)
             }
-            ToRoot::Report { rank, message } => (rank, monitor.take(rank, message, now)),
-            ToRoot::Closed { rank, cause } => (rank, Ok(monitor.closed(rank, &cause, now))),
-            // The agent handles this.
-            ToRoot::Watch { .. } => return Vec::new(),
+            ToRoot::Reports(runs) => {
+                let mut outgoing = Vec::new();
+                for run in &runs {
+                    for rank in run.ranks(hosts.size()).filter(|rank| hosts.host_of(*rank) == Some(host)) {
+                        outgoing.extend(take_report(monitor, rank, &run.report, now));
+                    }
+                }
+                outgoing
+            }
+            // The agent handles `Watch`.
+            ToRoot::Report { .. } | ToRoot::Watch { .. } => Vec::new(),
         };
-        let outgoing = outgoing.unwrap_or_else(|why| {
-            monitor.closed(rank, &format!("violated the control protocol: {why}"), now)
-        });
         spread(hosts, outgoing)
+    }
+
+    /// Returns what the agent of another host must get first: the deaths that the others know.
+    pub(super) fn on_connected(&self, host: HostId) -> Vec<Outbound> {
+        let Router::Root { monitor, .. } = self else { return Vec::new() };
+        let deaths = monitor.known_deaths().into_iter();
+        deaths.map(|message| Outbound::Host(host, FromRoot::ToJoined(message))).collect()
     }
 
     /// Handles the loss of another host or of its agent, which kills all ranks of that host.
@@ -100,8 +137,11 @@ impl Router {
             FromRoot::ToProcess { rank, message } => {
                 vec![Outbound::Local(To::Process(rank as usize), message)]
             }
-            FromRoot::ToOthers { except, message } => {
-                vec![Outbound::Local(To::JoinedExcept(except as usize), message)]
+            FromRoot::ToJoined(message) => {
+                if let Router::Relay(relay) = self {
+                    relay.deaths.push(message.clone());
+                }
+                vec![Outbound::Local(To::Joined, message)]
             }
             // The agent handles these.
             FromRoot::Watch { .. } | FromRoot::JobEnds { .. } => Vec::new(),
@@ -111,20 +151,17 @@ impl Router {
     /// Handles the loss of the root, which has the order of deaths and connects the agents: all ranks of other hosts are
     /// dead for this host.
     pub(super) fn on_root_lost(&mut self, why: &str) -> Vec<Outbound> {
-        let Router::Relay { hosts, ranks } = self else { return Vec::new() };
+        let Router::Relay(HostRouter { hosts, ranks, .. }) = self else { return Vec::new() };
         let elsewhere = (0..hosts.size()).filter(|rank| ranks.index_of(*rank).is_none());
-        let death = |rank| {
-            let exit = WireExit::Died(format!("was lost: {why}"));
-            Outbound::Local(To::JoinedExcept(usize::MAX), ToProcess::Exited { rank, exit })
-        };
-        elsewhere.map(death).collect()
+        let deaths = DeathGroup::new(&format!("was lost: {why}"), elsewhere);
+        vec![Outbound::Local(To::Joined, ToProcess::Died(vec![deaths]))]
     }
 
     /// Returns the time at which [`tick`](Self::tick) must be called.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
             Router::Root { monitor, .. } => monitor.due(),
-            Router::Relay { .. } => None,
+            Router::Relay(relay) => relay.reports.due(),
         }
     }
 
@@ -132,7 +169,9 @@ impl Router {
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Outbound> {
         match self {
             Router::Root { hosts, monitor } => spread(hosts, monitor.tick(now)),
-            Router::Relay { .. } => Vec::new(),
+            Router::Relay(HostRouter { reports, .. }) => {
+                reports.take_due(now).into_iter().map(|runs| Outbound::Root(ToRoot::Reports(runs))).collect()
+            }
         }
     }
 
@@ -140,8 +179,29 @@ impl Router {
     pub(super) fn end(&self, now: Instant) -> Option<JobEnd> {
         match self {
             Router::Root { monitor, .. } => monitor.end(now),
-            Router::Relay { .. } => None,
+            Router::Relay(_) => None,
         }
+    }
+}
+
+/// Passes a message of a rank of another host to the monitor. A violation of the protocol is the death of the rank.
+fn take(monitor: &mut JobMonitor, rank: u32, message: ToLauncher, now: Instant) -> Vec<Outgoing> {
+    let is_hello = matches!(message, ToLauncher::Hello(_));
+    match monitor.take(rank, message, now) {
+        // The agent of its host has given the process the known deaths.
+        Ok(_) if is_hello => Vec::new(),
+        Ok(outgoing) => outgoing,
+        Err(why) => monitor.closed(rank, &format!("violated the control protocol: {why}"), now),
+    }
+}
+
+fn take_report(monitor: &mut JobMonitor, rank: u32, report: &ExitReport, now: Instant) -> Vec<Outgoing> {
+    match report {
+        ExitReport::FailedDueTo(cause_rank) => {
+            take(monitor, rank, ToLauncher::FailedDueTo { rank, cause_rank: *cause_rank }, now)
+        }
+        ExitReport::Exited(exit) => take(monitor, rank, ToLauncher::Exited { rank, exit: exit.clone() }, now),
+        ExitReport::Closed(cause) => monitor.closed(rank, cause, now),
     }
 }
 
@@ -155,10 +215,65 @@ fn spread(hosts: &Hosts, outgoing: Vec<Outgoing>) -> Vec<Outbound> {
                 Some(host) => vec![Outbound::Host(host, FromRoot::ToProcess { rank, message })],
             }
         }
-        To::JoinedExcept(except) => {
-            let to_others = FromRoot::ToOthers { except: except as u32, message: message.clone() };
-            vec![Outbound::Local(to, message), Outbound::Hosts(to_others)]
+        To::Joined => {
+            vec![Outbound::Hosts(FromRoot::ToJoined(message.clone())), Outbound::Local(to, message)]
         }
     };
     outgoing.into_iter().flat_map(routes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reports::ReportRun;
+    use super::*;
+    use crate::boot::wire::{ProtocolVersion, WireExit};
+
+    fn hello() -> ToLauncher {
+        ToLauncher::Hello(ProtocolVersion::own())
+    }
+
+    fn two_hosts() -> Hosts {
+        Hosts::from_runs([(HostId(0), 2), (HostId(1), 2)]).unwrap()
+    }
+
+    /// Rank 1 dies before the agent of the other host connects, rank 0 before the process of rank 3 joins.
+    #[test]
+    fn late_hosts_and_processes_learn_the_deaths_once_in_order() {
+        let now = Instant::now();
+        let (mut root, mut relay) = (Router::root(two_hosts()), Router::relay(two_hosts(), HostId(1)));
+        let death = |rank| ToProcess::Died(vec![DeathGroup::new("was killed", [rank])]);
+        root.on_closed(1, "was killed".into(), now);
+        let sent = root.tick(now);
+        assert!(sent.contains(&Outbound::Hosts(FromRoot::ToJoined(death(1)))), "{sent:?}");
+        let first = FromRoot::ToJoined(death(1));
+        assert_eq!(root.on_connected(HostId(1)), [Outbound::Host(HostId(1), first.clone())]);
+        assert_eq!(relay.on_root_message(first), [Outbound::Local(To::Joined, death(1))]);
+        relay.on_root_message(FromRoot::ToJoined(death(0)));
+        let report = ToRoot::Report { rank: 3, message: hello() };
+        let learned = [death(1), death(0)].map(|death| Outbound::Local(To::Process(3), death));
+        let expected = [&learned[..], &[Outbound::Root(report.clone())]].concat();
+        assert_eq!(relay.on_message(3, hello(), now), Ok(expected));
+        assert_eq!(root.on_report(HostId(1), report, now), []);
+    }
+
+    #[test]
+    fn reports_about_ranks_of_other_hosts_are_ignored() {
+        let now = Instant::now();
+        let mut root = Router::root(two_hosts());
+        for rank in 0..4 {
+            let host = two_hosts().host_of(rank).unwrap();
+            match host.0 {
+                0 => drop(root.on_message(rank, hello(), now)),
+                _ => drop(root.on_report(host, ToRoot::Report { rank, message: hello() }, now)),
+            }
+        }
+        let closed = ExitReport::Closed("was killed".into());
+        let runs = vec![
+            ReportRun { first: 0, len: 3, report: closed },
+            ReportRun { first: u32::MAX, len: u32::MAX, report: ExitReport::Exited(WireExit::Left) },
+        ];
+        root.on_report(HostId(1), ToRoot::Reports(runs), now);
+        let dead = ToProcess::Died(vec![DeathGroup::new("was killed", [2])]);
+        assert!(root.tick(now).contains(&Outbound::Local(To::Joined, dead)));
+    }
 }

@@ -96,8 +96,7 @@ impl Agent {
             self.welcome(index, rank);
         }
         let outbound = self.router.on_message(rank, message, Instant::now())?;
-        self.send(outbound);
-        Ok(())
+        outbound.into_iter().try_for_each(|message| self.send_one(message))
     }
 
     fn welcome(&mut self, index: usize, rank: u32) {
@@ -191,12 +190,18 @@ impl Agent {
         let Role::Root { relays, listener, .. } = &mut self.role else { return };
         let is_known = |host| relays.contains_key(&host);
         let arrivals = listener.iter_mut().flat_map(|listener| listener.arrivals(is_known));
+        let mut connected = Vec::new();
         for (host, stream) in arrivals.collect::<Vec<_>>() {
             let mut connection = ControlConnection::new(stream);
             if let Some(at) = self.watch_port.as_ref().and_then(|port| port.address_for(connection.as_fd())) {
                 connection.send(&FromRoot::Watch { at }, None);
             }
             relays.insert(host, Relay { connection, ended: false });
+            connected.push(host);
+        }
+        for host in connected {
+            let outbound = self.router.on_connected(host);
+            self.send(outbound);
         }
     }
 
@@ -208,20 +213,32 @@ impl Agent {
     /// Queues messages to processes of this host and to other agents.
     pub(super) fn send(&mut self, outbound: Vec<Outbound>) {
         for message in outbound {
-            match (message, &mut self.role) {
-                (Outbound::Local(to, message), _) => self.send_local(to, &message),
-                (Outbound::Root(message), Role::Relay(upstream)) => upstream.send(&message, None),
-                (Outbound::Host(host, message), Role::Root { relays, .. }) => {
-                    relays.get_mut(&host).into_iter().for_each(|relay| relay.connection.send(&message, None));
-                }
-                (Outbound::Hosts(message), Role::Root { relays, .. }) => {
-                    // Causes are truncated, so the frame is below the limit.
-                    let Ok(frame) = encode_frame(&message) else { continue };
-                    relays.values_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
-                }
-                _ => {}
-            }
+            // Only a message of a process can be too long for the root.
+            let _ = self.send_one(message);
         }
+    }
+
+    /// Queues a message.
+    ///
+    /// # Errors
+    /// The message is too long.
+    fn send_one(&mut self, message: Outbound) -> Result<(), String> {
+        match (message, &mut self.role) {
+            (Outbound::Local(to, message), _) => self.send_local(to, &message),
+            (Outbound::Root(message), Role::Relay(upstream)) => {
+                let frame = encode_frame(&message).map_err(|e| e.to_string())?;
+                upstream.send_frame(&frame, None);
+            }
+            (Outbound::Host(host, message), Role::Root { relays, .. }) => {
+                relays.get_mut(&host).into_iter().for_each(|relay| relay.connection.send(&message, None));
+            }
+            (Outbound::Hosts(message), Role::Root { relays, .. }) => {
+                let frame = encode_frame(&message).map_err(|e| e.to_string())?;
+                relays.values_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Sends the end of a failed job to the other processes of this host and, from the root, to the other agents.
@@ -249,10 +266,7 @@ impl Agent {
                 let index = self.ranks.index_of(rank as u32).map(|index| index as usize);
                 index.and_then(|index| self.processes.get_mut(index)).into_iter().for_each(send);
             }
-            To::JoinedExcept(rank) => {
-                let others = self.processes.iter_mut().filter(|process| process.rank as usize != rank);
-                others.for_each(&mut send);
-            }
+            To::Joined => self.processes.iter_mut().for_each(&mut send),
         }
     }
 }

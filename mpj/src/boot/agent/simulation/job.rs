@@ -1,71 +1,22 @@
-//! The event queue of a simulated job.
-//!
-//! An agent or a process handles all input that has arrived in one turn, and then sends what it has queued, with one
-//! write for each receiver. A turn of an agent costs [`SCAN`] for each of its connections. A read or a write costs
-//! [`CALL`], and a frame costs [`FRAME`] and [`BYTE`] for each byte at either end. It arrives [`LATENCY`] later.
+//! A simulated job: its event queue, its processes, and the faults.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mpj_devices::{HostId, Hosts};
-use serde::Serialize;
 
-use super::process::{Process, Reaction};
-use crate::boot::agent::messages::{FromRoot, ToRoot};
-use crate::boot::agent::router::{Outbound, Router};
-use crate::boot::control_plane::{JobEnd, To};
-use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, encode_frame};
-
-/// Costs in nanoseconds.
-const CALL: u64 = 5_000;
-const FRAME: u64 = 500;
-const BYTE: u64 = 1;
-const SCAN: u64 = 300;
-const LATENCY: u64 = 20_000;
+use super::agent::SimulatedAgent;
+use super::packet::{CALL, Counts, FRAME, Frame, LATENCY, Load, Node, Packet, cost, frame_len};
+use super::process::{Failure, Process, Reaction};
+use crate::boot::control_plane::JobEnd;
+use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome};
 
 /// The processes start and leave within this time.
 const SKEW: u64 = 1_000_000;
 
-/// The work of one agent.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Load {
-    pub(super) frames_in: u64,
-    pub(super) frames_out: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) busy: Duration,
-}
-
-/// The work since the last call of [`Job::take_counts`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counts {
-    pub(super) root: Load,
-    /// The agent of another host that has sent most.
-    pub(super) other: Load,
-    /// The time until the last process had handled its last message or, if all have ended, until the root knew it.
-    pub(super) elapsed: Duration,
-}
-
-#[derive(Clone)]
-enum Frame {
-    FromProcess(u32, Rc<ToLauncher>),
-    Closed(u32),
-    ToRoot(HostId, Rc<ToRoot>),
-    FromRoot(Rc<FromRoot>),
-    ToProcess(Rc<ToProcess>),
-    HostLost(HostId),
-}
-
-/// Frames that one write has sent, and their length.
-#[derive(Clone, Default)]
-struct Packet {
-    frames: Vec<Frame>,
-    bytes: u64,
-}
-
-enum Input {
+pub(super) enum Input {
     Packet(Packet),
     /// A process begins or leaves.
     Start,
@@ -76,46 +27,24 @@ enum Input {
     Turn,
 }
 
-struct Agent {
-    host: HostId,
-    router: Router,
-    inbox: Vec<Packet>,
-    busy_until: u64,
-    /// The time of the next turn.
-    turn_at: Option<u64>,
-    /// The agent was lost with its host, or has ended.
-    is_gone: bool,
-    load: Load,
-}
-
 pub(super) struct Job {
-    hosts: Hosts,
-    welcome_len: u64,
-    epoch: Instant,
-    now: u64,
+    pub(super) hosts: Hosts,
+    pub(super) welcome_len: u64,
+    pub(super) epoch: Instant,
+    pub(super) now: u64,
     /// The start of the counts.
     since: u64,
-    last_action: u64,
+    pub(super) last_action: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     /// By the second number in `queue`: the receiver and its input.
     inputs: BTreeMap<u64, (Node, Input)>,
     sent: u64,
-    agents: Vec<Agent>,
-    processes: Vec<Process>,
+    pub(super) agents: Vec<SimulatedAgent>,
+    pub(super) processes: Vec<Process>,
     /// The deaths in the order of the first process that has learned each.
     order: Vec<u32>,
-    end: Option<JobEnd>,
+    pub(super) end: Option<JobEnd>,
     random: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Node {
-    Agent(u32),
-    Process(u32),
-}
-
-fn frame_len(message: &impl Serialize) -> u64 {
-    encode_frame(message).unwrap().len() as u64
 }
 
 impl Job {
@@ -136,19 +65,6 @@ impl Job {
 
     fn on(runs: impl Iterator<Item = (HostId, u32)>, random: u64) -> Job {
         let hosts = Hosts::from_runs(runs).unwrap();
-        let router = |host| match host {
-            0 => Router::root(hosts.clone()),
-            _ => Router::relay(hosts.clone(), HostId(host)),
-        };
-        let agent = |host| Agent {
-            host: HostId(host),
-            router: router(host),
-            inbox: Vec::new(),
-            busy_until: 0,
-            turn_at: None,
-            is_gone: false,
-            load: Load::default(),
-        };
         let welcome = Welcome {
             job: u64::MAX,
             secret: [0xff; 32],
@@ -167,7 +83,7 @@ impl Job {
             queue: BinaryHeap::new(),
             inputs: BTreeMap::new(),
             sent: 0,
-            agents: (0..hosts.count()).map(agent).collect(),
+            agents: (0..hosts.count()).map(|host| SimulatedAgent::new(&hosts, HostId(host))).collect(),
             processes: (0..hosts.size()).map(|rank| Process { rank, ..Process::default() }).collect(),
             order: Vec::new(),
             end: None,
@@ -206,8 +122,8 @@ impl Job {
     }
 
     /// Kills the process of a rank. Returns the number of deaths.
-    pub(super) fn kill(&mut self, rank: u32, all_fail: bool) -> u32 {
-        self.processes.iter_mut().for_each(|process| process.fails_with_others = all_fail);
+    pub(super) fn kill(&mut self, rank: u32, reaction: Failure) -> u32 {
+        self.processes.iter_mut().for_each(|process| process.failure = reaction);
         self.schedule(self.now, Node::Process(rank), Input::Kill);
         1
     }
@@ -231,7 +147,7 @@ impl Job {
     /// Schedules the deaths of a few ranks and the loss of up to one host, some of them during the start. Returns the
     /// number of deaths.
     pub(super) fn random_faults(&mut self) -> u32 {
-        let mut dead = std::collections::BTreeSet::new();
+        let mut dead = BTreeSet::new();
         if self.hosts.count() > 1 && self.pick(2) == 0 {
             let host = 1 + self.pick(u64::from(self.hosts.count()) - 1) as u32;
             self.lose_host(host);
@@ -246,7 +162,7 @@ impl Job {
         dead.len() as u32
     }
 
-    fn schedule(&mut self, at: u64, node: Node, input: Input) {
+    pub(super) fn schedule(&mut self, at: u64, node: Node, input: Input) {
         self.sent += 1;
         self.queue.push(Reverse((at, self.sent)));
         self.inputs.insert(self.sent, (node, input));
@@ -271,7 +187,7 @@ impl Job {
         }
     }
 
-    fn schedule_turn(&mut self, host: u32, at: u64) {
+    pub(super) fn schedule_turn(&mut self, host: u32, at: u64) {
         let agent = &mut self.agents[host as usize];
         if !agent.is_gone && agent.turn_at.is_none_or(|turn| at < turn) {
             agent.turn_at = Some(at);
@@ -298,9 +214,9 @@ impl Job {
                 self.react(rank, self.now, reaction);
             }
             Input::Packet(packet) => {
-                let mut at = self.now + CALL + packet.bytes * BYTE;
+                let mut at = self.now + CALL + packet.bytes;
                 for frame in packet.frames {
-                    at += FRAME;
+                    at += cost(&frame);
                     let Frame::ToProcess(message) = frame else { unreachable!() };
                     self.last_action = self.last_action.max(at);
                     let mut deaths = Vec::new();
@@ -335,136 +251,9 @@ impl Job {
         let mut frames: Vec<Frame> =
             messages.into_iter().map(|message| Frame::FromProcess(rank, message)).collect();
         frames.extend(closes.then_some(Frame::Closed(rank)));
-        let cost = CALL + FRAME * frames.len() as u64 + bytes * BYTE;
+        let cost = CALL + FRAME * frames.len() as u64 + bytes;
         let host = self.hosts.host_of(rank).unwrap().0;
         self.schedule(at + cost + LATENCY, Node::Agent(host), Input::Packet(Packet { frames, bytes }));
-    }
-
-    fn instant(&self, at: u64) -> Instant {
-        self.epoch + Duration::from_nanos(at)
-    }
-
-    /// One pass of the event loop of an agent.
-    fn turn(&mut self, host: u32) {
-        let begun = self.now;
-        let agent = &mut self.agents[host as usize];
-        if agent.is_gone || agent.turn_at != Some(begun) {
-            return;
-        }
-        agent.turn_at = None;
-        let inbox = std::mem::take(&mut agent.inbox);
-        let connections = u64::from(self.hosts.ranks_of(HostId(host)).len())
-            + if host == 0 { u64::from(self.hosts.count()) } else { 1 };
-        let mut at = begun + SCAN * connections;
-        let mut outbox: BTreeMap<Node, Packet> = BTreeMap::new();
-        for packet in inbox {
-            let load = &mut self.agents[host as usize].load;
-            load.frames_in += packet.frames.len() as u64;
-            load.bytes_in += packet.bytes;
-            at += CALL + packet.bytes * BYTE;
-            for frame in packet.frames {
-                at += FRAME;
-                let outbound = self.route(host, frame, at, &mut outbox);
-                self.queue_outbound(host, outbound, &mut outbox);
-            }
-        }
-        let now = self.instant(at);
-        let outbound = self.agents[host as usize].router.tick(now);
-        self.queue_outbound(host, outbound, &mut outbox);
-        if let Some(end) = self.agents[host as usize].router.end(now) {
-            self.agents[host as usize].is_gone = true;
-            if self.processes.iter().all(|process| process.has_ended) {
-                self.last_action = at;
-            }
-            self.end = Some(end);
-        }
-        self.flush(host, at, outbox);
-        let agent = &mut self.agents[host as usize];
-        agent.load.busy += Duration::from_nanos(agent.busy_until - begun);
-        let (free, due) = (agent.busy_until, agent.router.due());
-        if let Some(due) = due {
-            let due = due.saturating_duration_since(self.epoch).as_nanos() as u64;
-            self.schedule_turn(host, due.max(free));
-        }
-    }
-
-    /// Passes a frame to the router of an agent. The agent itself welcomes a process that joins.
-    fn route(
-        &mut self,
-        host: u32,
-        frame: Frame,
-        at: u64,
-        outbox: &mut BTreeMap<Node, Packet>,
-    ) -> Vec<Outbound> {
-        let now = self.instant(at);
-        let router = &mut self.agents[host as usize].router;
-        match frame {
-            Frame::FromProcess(rank, message) => {
-                if let ToLauncher::Hello(_) = *message {
-                    let welcome = Frame::ToProcess(Rc::new(ToProcess::Welcome(empty_welcome())));
-                    outbox.entry(Node::Process(rank)).or_default().push(welcome, self.welcome_len);
-                    self.processes[rank as usize].is_welcome = true;
-                }
-                router.on_message(rank, (*message).clone(), now).unwrap()
-            }
-            Frame::Closed(rank) => router.on_closed(rank, "was killed".into(), now),
-            Frame::ToRoot(from, message) => router.on_report(from, (*message).clone(), now),
-            Frame::FromRoot(message) => router.on_root_message((*message).clone()),
-            Frame::HostLost(host) => router.on_host_lost(host, "its host does not answer", now),
-            Frame::ToProcess(_) => unreachable!(),
-        }
-    }
-
-    fn queue_outbound(&mut self, host: u32, outbound: Vec<Outbound>, outbox: &mut BTreeMap<Node, Packet>) {
-        for message in outbound {
-            match message {
-                Outbound::Local(to, message) => {
-                    let (bytes, message) = (frame_len(&message), Rc::new(message));
-                    let receives = |rank: &u32| match to {
-                        To::Process(one) => *rank as usize == one,
-                        To::JoinedExcept(one) => *rank as usize != one,
-                    };
-                    let ranks = self.hosts.ranks_of(HostId(host));
-                    for rank in ranks.iter().filter(|rank| self.processes[*rank as usize].is_welcome) {
-                        if receives(&rank) {
-                            let packet = outbox.entry(Node::Process(rank)).or_default();
-                            packet.push(Frame::ToProcess(Rc::clone(&message)), bytes);
-                        }
-                    }
-                }
-                Outbound::Root(message) => {
-                    let (bytes, from) = (frame_len(&message), HostId(host));
-                    let packet = outbox.entry(Node::Agent(0)).or_default();
-                    packet.push(Frame::ToRoot(from, Rc::new(message)), bytes);
-                }
-                Outbound::Host(to, message) => self.queue_for_relays(to.0..to.0 + 1, message, outbox),
-                Outbound::Hosts(message) => self.queue_for_relays(1..self.hosts.count(), message, outbox),
-            }
-        }
-    }
-
-    fn queue_for_relays(
-        &self,
-        hosts: std::ops::Range<u32>,
-        message: FromRoot,
-        outbox: &mut BTreeMap<Node, Packet>,
-    ) {
-        let (bytes, message) = (frame_len(&message), Rc::new(message));
-        for host in hosts.filter(|host| !self.agents[*host as usize].is_gone) {
-            outbox.entry(Node::Agent(host)).or_default().push(Frame::FromRoot(Rc::clone(&message)), bytes);
-        }
-    }
-
-    /// Sends what an agent has queued.
-    fn flush(&mut self, host: u32, mut at: u64, outbox: BTreeMap<Node, Packet>) {
-        for (to, packet) in outbox {
-            let load = &mut self.agents[host as usize].load;
-            load.frames_out += packet.frames.len() as u64;
-            load.bytes_out += packet.bytes;
-            at += CALL + FRAME * packet.frames.len() as u64 + packet.bytes * BYTE;
-            self.schedule(at + LATENCY, to, Input::Packet(packet));
-        }
-        self.agents[host as usize].busy_until = at;
     }
 
     /// Checks that every living process has learned all deaths, and that the job has failed with them.
@@ -498,30 +287,10 @@ impl Job {
     }
 }
 
-impl Packet {
-    fn push(&mut self, frame: Frame, bytes: u64) {
-        self.frames.push(frame);
-        self.bytes += bytes;
-    }
-}
-
 fn random(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)) % below.max(1)
-}
-
-/// A welcome without the host map, whose length is known.
-fn empty_welcome() -> Welcome {
-    Welcome {
-        job: 0,
-        secret: [0; 32],
-        hosts: Vec::new(),
-        first_rank: 0,
-        ranks_here: 1,
-        devices: None,
-        has_segment: false,
-    }
 }

@@ -4,25 +4,35 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the jobs and faults that are simulated, and the table |
-//! | `job` | the event queue, the agents, and the cost of messages |
+//! | `job` | the event queue, the processes, and the faults |
+//! | `agent` | the turns of the agents |
+//! | `packet` | the frames, and what they cost |
 //! | `process` | the messages and the knowledge of a process |
 //!
-//! `cargo test --release -p mpj --lib simulated -- --ignored --nocapture` prints the table of `docs/scale.md`.
+//! `cargo test --release -p mpj --lib simulated_jobs -- --ignored --nocapture` prints the table of `docs/scale.md`.
 
+mod agent;
 mod job;
+mod packet;
 mod process;
 
 use std::time::Duration;
 
-use job::{Counts, Job};
+use job::Job;
+use packet::Counts;
+use process::Failure;
+
+use crate::boot::control_plane::INTERVAL;
 
 /// An event in a job that has started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     /// The process of a rank is killed. The other ranks continue.
     Death(u32),
-    /// The process of a rank is killed, and all other ranks fail because of it.
+    /// The process of a rank is killed, and all other ranks fail because of it, with the same error.
     AllFail(u32),
+    /// The same, but each rank has an error of its own.
+    AllFailOwn(u32),
     /// A host and its agent are lost.
     HostLoss(u32),
     /// All ranks leave.
@@ -43,9 +53,13 @@ fn started(ranks: u32, hosts: u32) -> (Job, Counts) {
 fn run(job: &mut Job, event: Event) -> Counts {
     let ranks = job.ranks();
     let deaths = match event {
-        Event::Death(rank) => job.kill(rank, false),
+        Event::Death(rank) => job.kill(rank, Failure::Continue),
         Event::AllFail(rank) => {
-            job.kill(rank, true);
+            job.kill(rank, Failure::SameError);
+            ranks
+        }
+        Event::AllFailOwn(rank) => {
+            job.kill(rank, Failure::OwnError);
             ranks
         }
         Event::HostLoss(host) => job.lose_host(host),
@@ -68,9 +82,9 @@ fn hosts_of(ranks: u32) -> u32 {
 }
 
 fn events_of(ranks: u32) -> Vec<Event> {
-    let mut events = vec![Event::AllFail(ranks / 2), Event::OrderlyEnd];
+    let mut events = vec![Event::OrderlyEnd];
     if ranks > 1 {
-        events.push(Event::Death(ranks / 2));
+        events.extend([Event::Death, Event::AllFail, Event::AllFailOwn].map(|event| event(ranks / 2)));
     }
     if hosts_of(ranks) > 1 {
         events.push(Event::HostLoss(hosts_of(ranks) / 2));
@@ -102,9 +116,25 @@ fn print_table(sizes: &[u32]) {
         for event in events_of(ranks) {
             let (mut job, _) = started(ranks, hosts);
             let counts = run(&mut job, event);
+            check_bounds(ranks, hosts, event, counts);
             row(format!("{event:?}"), counts);
         }
     }
+}
+
+/// Checks that the work of the root grows with the hosts and not with the ranks, except the bytes of errors that differ.
+///
+/// The agent of a host sends at most one message per interval, and so does the root to each receiver.
+fn check_bounds(ranks: u32, hosts: u32, event: Event, counts: Counts) {
+    let (receivers, local) = (u64::from(hosts + ranks.div_ceil(hosts)), u64::from(ranks.div_ceil(hosts)));
+    let intervals = 2 + counts.elapsed.as_millis() as u64 / INTERVAL.as_millis() as u64;
+    let Counts { root, .. } = counts;
+    assert!(root.frames_in <= 3 * local + intervals * u64::from(hosts), "{event:?}: {root:?}");
+    assert!(root.frames_out <= intervals * receivers, "{event:?}: {root:?}");
+    // Per receiver, the text of each cause once per interval, and at most one run for each rank.
+    let causes = if matches!(event, Event::AllFailOwn(_)) { 258 } else { 2 };
+    let bytes = receivers * (intervals * causes * 150 + 8 * u64::from(ranks));
+    assert!(root.bytes_out <= bytes, "{event:?}: {root:?}");
 }
 
 fn millis(time: Duration) -> f64 {
@@ -118,7 +148,6 @@ fn simulated_processes_learn_all_deaths_in_one_order() {
     for seed in 0..40 {
         let mut job = Job::random(seed);
         job.start();
-        job.run();
         let deaths = job.random_faults();
         job.run();
         job.check_deaths(deaths);
@@ -128,5 +157,5 @@ fn simulated_processes_learn_all_deaths_in_one_order() {
 #[test]
 #[ignore = "prints the table of docs/scale.md, which takes minutes"]
 fn simulated_jobs_of_all_sizes() {
-    print_table(&[1, 64, 512, 4096]);
+    print_table(&[1, 64, 512, 4096, 65_536]);
 }

@@ -7,6 +7,18 @@ use crate::boot::wire::{ToLauncher, ToProcess, WireExit};
 /// The number of bytes of the cards of a rank: the names and addresses of its devices.
 const CARDS_LEN: usize = 300;
 
+/// The effect of the first death on the other processes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Failure {
+    /// They continue.
+    #[default]
+    Continue,
+    /// They fail, all with the same error.
+    SameError,
+    /// They fail, each with an error of its own.
+    OwnError,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) rank: u32,
@@ -15,8 +27,7 @@ pub(super) struct Process {
     /// The process has been killed, has failed or has left.
     pub(super) has_ended: bool,
     pub(super) has_joined: bool,
-    /// The process fails when it learns the first death.
-    pub(super) fails_with_others: bool,
+    pub(super) failure: Failure,
     /// The number of deaths that the process has learned.
     pub(super) learned: usize,
 }
@@ -38,10 +49,10 @@ impl Process {
                 let (rank, key, value) = (self.rank, "cards".into(), vec![7; CARDS_LEN]);
                 messages.push(Rc::new(ToLauncher::Put { rank, key, value }));
             }
-            ToProcess::Exited { rank, exit: WireExit::Died(cause) } => {
-                deaths.push(*rank);
-                if self.learned == 0 && self.fails_with_others {
-                    return self.fail(*rank, cause);
+            ToProcess::Died(groups) => {
+                deaths.extend(groups.iter().flat_map(|group| group.ranks(u32::MAX)));
+                if self.learned == 0 && self.failure != Failure::Continue {
+                    return self.fail(groups[0].runs[0].0, &groups[0].cause);
                 }
             }
             _ => {}
@@ -52,7 +63,10 @@ impl Process {
     fn fail(&mut self, dead: u32, cause: &str) -> Reaction {
         self.has_ended = true;
         let rank = self.rank;
-        let exit = WireExit::Died(format!("returned an error: allreduce: rank {dead} has died: {cause}"));
+        let of_rank =
+            if self.failure == Failure::OwnError { format!("rank {rank}: ") } else { String::new() };
+        let error = format!("returned an error: {of_rank}allreduce: rank {dead} has died: {cause}");
+        let exit = WireExit::Died(error);
         let messages = vec![
             Rc::new(ToLauncher::FailedDueTo { rank, cause_rank: dead }),
             Rc::new(ToLauncher::Exited { rank, exit }),
