@@ -92,6 +92,7 @@ fn events_of(ranks: u32) -> Vec<Event> {
     events
 }
 
+#[expect(clippy::print_stdout, reason = "prints a table")]
 fn print_table(sizes: &[u32]) {
     println!(
         "{:>6} {:>5}  {:<16} {:>9} {:>9} {:>11} {:>11} {:>9} {:>9}  {:>9}",
