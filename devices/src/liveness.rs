@@ -170,15 +170,22 @@ impl Roster {
         }
     }
 
-    /// Records, in this process only, the death of these ranks, except those known to have left or died.
-    pub fn report_died(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
+    /// Records, in this process only, the deaths of these ranks for one cause, in this order, except those known to have
+    /// left or died. The events share the text. Wakes all subscribers if a death is new.
+    pub fn learn_deaths(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
         let cause: Arc<str> = cause.into();
+        let mut new = Vec::new();
         {
             let mut events = self.events();
-            for rank in ranks {
-                events.push(ExitEvent { rank, exit: Exit::Died(Arc::clone(&cause)) });
-            }
+            let died = || Exit::Died(Arc::clone(&cause));
+            new.extend(ranks.into_iter().filter(|rank| events.push(ExitEvent { rank: *rank, exit: died() })));
             self.publish(&events);
+        }
+        // Loggers are foreign code, and are called without the lock.
+        match &new[..] {
+            [] => return,
+            [rank] => log::info!("rank {rank}: {cause}"),
+            [rank, others @ ..] => log::info!("rank {rank} and {} other ranks: {cause}", others.len()),
         }
         self.wake();
     }
@@ -257,6 +264,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn deaths_for_one_cause_share_its_text() {
+        let roster = Roster::default();
+        roster.learn_deaths([7, 3, 7, 5], "was lost");
+        let events = roster.since(0);
+        assert_eq!(events.iter().map(|event| event.rank).collect::<Vec<_>>(), [7, 3, 5]);
+        let causes: Vec<&Arc<str>> = events
+            .iter()
+            .map(|event| match &event.exit {
+                Exit::Died(cause) => cause,
+                exit => panic!("{exit:?}"),
+            })
+            .collect();
+        assert!(causes.iter().all(|cause| Arc::ptr_eq(cause, causes[0])));
+    }
+
+    #[test]
     fn closing_rank_can_still_leave_or_die() {
         let roster = Roster::default();
         let died = |why: &str| Exit::Died(why.into());
@@ -276,7 +299,7 @@ mod tests {
             (2, died("too late")),
         ];
         reported.into_iter().for_each(|(rank, exit)| roster.report(rank, exit));
-        roster.report_died(1..5, "the launcher is gone");
+        roster.learn_deaths(1..5, "the launcher is gone");
         let lost = died("the launcher is gone");
         let known = [
             (3, finishing()),

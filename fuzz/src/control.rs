@@ -1,7 +1,8 @@
 use std::fmt::Debug;
 
 use mpj::boot::wire::{
-    FrameDecoder, MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame,
+    DeathGroup, FrameDecoder, MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit,
+    encode_frame,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,6 +75,14 @@ fn exit(input: &mut Input<'_>) -> WireExit {
     }
 }
 
+fn death_group(input: &mut Input<'_>) -> DeathGroup {
+    let cause = text(input);
+    DeathGroup {
+        cause,
+        runs: (0..input.below(4)).map(|_| (input.edge() as u32, input.edge() as u32)).collect(),
+    }
+}
+
 fn to_process(input: &mut Input<'_>) -> ToProcess {
     let id = input.edge();
     let done = |input: &mut Input<'_>| if input.flag() { Ok(()) } else { Err(text(input)) };
@@ -87,7 +96,7 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
             devices: input.flag().then(|| (0..input.below(4)).map(|_| text(input)).collect()),
             has_segment: input.flag(),
         }),
-        1 => ToProcess::Exited { rank: id as u32, exit: exit(input) },
+        1 => ToProcess::Died((0..input.below(4)).map(|_| death_group(input)).collect()),
         2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
         2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
         _ => ToProcess::FenceDone { id, result: done(input) },

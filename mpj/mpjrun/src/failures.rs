@@ -22,6 +22,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use mpj::boot::wire::WireExit;
+use mpj_devices::Exit;
 use rustix::event::epoll;
 
 use crate::job::{Job, JobPhase};
@@ -97,7 +98,7 @@ impl Job<'_> {
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
         let (ranks, joined) = (member.process.ranks.clone(), self.plane.has_joined(index));
-        let left = ranks.clone().all(|rank| self.plane.exit_of(rank) == Some(&WireExit::Left));
+        let left = ranks.clone().all(|rank| self.plane.exit_of(rank) == Some(&Exit::Left));
         match (status, joined, left) {
             (ExitStatus::Code(0), true, true) => {}
             (ExitStatus::Code(0), false, _) if self.reports.any_joined => {
@@ -220,7 +221,7 @@ impl Job<'_> {
         ranks.for_each(|rank| self.record_exit(rank, WireExit::Died(text.clone())));
     }
 
-    /// Records a rank's exit, and sends it to the processes that must learn it.
+    /// Records a rank's exit, and fails the requests that need the rank.
     fn record_exit(&mut self, rank: u32, end: WireExit) {
         let outgoing = self.plane.record_exit(rank, end, Instant::now());
         self.send(outgoing);

@@ -226,7 +226,7 @@ impl Job<'_> {
             self.check_closed();
             self.process_reports();
             self.check_deadlines();
-            self.send_orderly_exits();
+            self.send_due();
             self.flush();
         }
     }
@@ -246,7 +246,7 @@ impl Job<'_> {
             .min()
     }
 
-    fn send_orderly_exits(&mut self) {
+    fn send_due(&mut self) {
         let due = self.plane.take_due(Instant::now());
         self.send(due);
     }

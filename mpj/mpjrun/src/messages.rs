@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mpj::boot::control_plane::{Outgoing, Taken, To, host_segment};
 use mpj::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, WireExit, encode_frame};
+use mpj_devices::Exit;
 use rustix::event::epoll;
 use rustix::process::Signal;
 
@@ -36,7 +37,7 @@ impl Job<'_> {
             }
             self.kill_for_violation(index, why);
         }
-        let has_left = ranks.into_iter().all(|rank| self.plane.exit_of(rank) == Some(&WireExit::Left));
+        let has_left = ranks.into_iter().all(|rank| self.plane.exit_of(rank) == Some(&Exit::Left));
         let joined = self.plane.has_joined(index);
         let member = &mut self.processes[index];
         if member.control.is_closed() {
@@ -153,13 +154,13 @@ impl Job<'_> {
         for Outgoing { to, message } in outgoing {
             match to {
                 To::Process(index) => self.processes[index].control.send(&message, None),
-                To::JoinedExcept(index) => {
-                    // Causes are truncated, so the frame is below the limit.
+                To::Joined => {
+                    // The control plane limits the length of these messages.
                     let Ok(frame) = encode_frame(&message) else { continue };
                     let plane = &self.plane;
-                    let others = self.processes.iter_mut().enumerate();
-                    let others = others.filter(|(other, _)| *other != index && plane.has_joined(*other));
-                    others.for_each(|(_, member)| member.control.send_frame(&frame, None));
+                    let processes = self.processes.iter_mut().enumerate();
+                    let joined = processes.filter(|(index, _)| plane.has_joined(*index));
+                    joined.for_each(|(_, member)| member.control.send_frame(&frame, None));
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 mod broadcaster;
 mod devices;
+mod messages;
 mod requests;
 
 use std::collections::HashMap;
@@ -15,8 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 
 use mpj_devices::{
-    Callback, Doorbell, Engine, Exit, ExitEvent, HostId, HostRanks, Hosts, Hub, Registry, Roster, Segment,
-    Site,
+    Callback, Doorbell, Engine, Exit, HostId, HostRanks, Hosts, Hub, Registry, Roster, Segment, Site,
 };
 
 use broadcaster::ExitBroadcaster;
@@ -28,7 +28,7 @@ use super::managed::ManagedSession;
 use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, encode_frame};
 use super::{Boot, CARDS, control_fd};
 use crate::config::Config;
-use crate::report::{RankStats, RankWaits};
+use crate::report::RankStats;
 
 #[derive(Clone, Debug)]
 pub(super) struct LaunchedBoot {
@@ -200,83 +200,6 @@ impl ProcessState {
 
     fn request_value(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
         self.request(PendingRequest::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
-    }
-
-    /// Handles the messages of `mpjrun` until the connection breaks or a message is invalid. Then reports the remaining
-    /// ranks elsewhere dead, and fails the pending requests.
-    fn read_loop(&self, mut reader: ControlReader) {
-        let why = loop {
-            let outcome = reader
-                .next(self.broadcaster.writer.socket())
-                .and_then(|(message, _)| self.on_message(message));
-            if let Err(why) = outcome {
-                break why;
-            }
-        };
-        if self.has_left.load(Ordering::Relaxed) {
-            return;
-        }
-        let elsewhere = (0..self.hosts.size()).filter(|rank| !self.broadcaster.local_ranks.contains(rank));
-        self.roster.report_died(elsewhere, &why);
-        let waiting = {
-            let mut requests = self.pending();
-            requests.disconnect_reason = Some(why.clone());
-            std::mem::take(&mut requests.waiting)
-        };
-        waiting.into_values().for_each(|pending| pending.fail(why.clone()));
-    }
-
-    fn report_blocked(&self, job_ends: bool) -> Result<(), String> {
-        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for rank in self.broadcaster.local_ranks.clone() {
-            let engine = engines.iter().find(|(of, _)| *of == rank).and_then(|(_, engine)| engine.upgrade());
-            if let Some(engine) = engine.as_ref().filter(|_| job_ends) {
-                engine.trace_open_waits();
-            }
-            let waits = engine.map(|engine| RankWaits::of(&engine));
-            self.broadcaster.writer.post(&ToLauncher::BlockedReport { rank, waits })?;
-        }
-        Ok(())
-    }
-
-    fn on_message(&self, message: ToProcess) -> Result<(), String> {
-        let (ToProcess::Value { id, .. } | ToProcess::FenceDone { id, .. }) = message else {
-            match message {
-                ToProcess::Exited { rank, exit }
-                    if rank < self.hosts.size() && !self.broadcaster.local_ranks.contains(&rank) =>
-                {
-                    self.roster.learn(ExitEvent { rank, exit: exit.into() });
-                }
-                ToProcess::OrderlyExits(runs) => {
-                    for run in runs {
-                        let elsewhere =
-                            run.ranks().filter(|rank| !self.broadcaster.local_ranks.contains(rank));
-                        let exit = Exit::from(run.exit);
-                        for rank in elsewhere.take_while(|rank| *rank < self.hosts.size()) {
-                            self.roster.learn(ExitEvent { rank, exit: exit.clone() });
-                        }
-                    }
-                    self.broadcaster.exit_query_pending.store(false, Ordering::Relaxed);
-                }
-                ToProcess::QueryBlocked { job_ends } => self.report_blocked(job_ends)?,
-                ToProcess::JobEnds { code } => {
-                    let _ = self.job_code.set(code);
-                    return Err(format!("the job has failed and ends with code {code}"));
-                }
-                _ => {}
-            }
-            return Ok(());
-        };
-        let pending = self.pending().waiting.remove(&id);
-        match (pending, message) {
-            (Some(PendingRequest::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
-            (Some(pending @ PendingRequest::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
-                pending.fail(why)
-            }
-            (Some(PendingRequest::Fence(then)), ToProcess::FenceDone { result, .. }) => then(result),
-            _ => return Err(PROTOCOL_ERROR.into()),
-        }
-        Ok(())
     }
 }
 

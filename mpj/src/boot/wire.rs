@@ -9,7 +9,7 @@
 //!   Put · Get · Fence          ─►
 //!                              ◄─   Value · FenceDone, by `id`
 //!   Exited · PeerLost · FailedDueTo · Abort · Stats ─►
-//!                              ◄─   Exited            for each rank of another process that has died
+//!                              ◄─   Died              the deaths since the previous one, with those of this process
 //!   QueryExits                 ─►
 //!                              ◄─   OrderlyExits      the exits since the previous reply
 //!                              ◄─   QueryBlocked
@@ -40,10 +40,10 @@ pub const MAX_MESSAGE: usize = 1 << 20;
 const MAX_CAUSE: usize = 4096;
 
 /// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. In others, the rank counts as closing.
-const MAX_CONTEXTS: usize = 1 << 16;
+pub const MAX_CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages. Increment it whenever a message changes.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The content of [`ToLauncher::Hello`]. Its encoding is the same in all versions, so every `mpjrun` can read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -71,8 +71,8 @@ impl fmt::Display for ProtocolVersion {
 pub enum ToProcess {
     /// The reply to [`ToLauncher::Hello`].
     Welcome(Welcome),
-    /// A rank of another process has died.
-    Exited { rank: u32, exit: WireExit },
+    /// Ranks have died, in this order, which is the same for all processes.
+    Died(Vec<DeathGroup>),
     /// The reply to [`ToLauncher::QueryExits`], in one or more messages.
     OrderlyExits(Vec<ExitRun>),
     /// The reply to [`ToLauncher::Get`]: the value, or the reason why it will never be put.
@@ -176,6 +176,33 @@ impl ExitRun {
     /// Returns the ranks; an empty range if their numbers overflow.
     pub fn ranks(&self) -> Range<u32> {
         self.first..self.first.checked_add(self.len).unwrap_or(self.first)
+    }
+}
+
+/// Ranks that have died for one cause.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeathGroup {
+    pub cause: String,
+    /// Runs of consecutive ranks: the first rank, and the number of ranks.
+    pub runs: Vec<(u32, u32)>,
+}
+
+impl DeathGroup {
+    /// Creates a group of these ranks, in this order.
+    pub fn new(cause: &str, ranks: impl IntoIterator<Item = u32>) -> DeathGroup {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for rank in ranks {
+            match runs.last_mut().filter(|(first, len)| first.checked_add(*len) == Some(rank)) {
+                Some((_, len)) => *len += 1,
+                None => runs.push((rank, 1)),
+            }
+        }
+        DeathGroup { cause: cause.to_owned(), runs }
+    }
+
+    /// Returns those of the ranks that are below `size`, in order.
+    pub fn ranks(&self, size: u32) -> impl Iterator<Item = u32> {
+        self.runs.iter().flat_map(move |(first, len)| *first..first.saturating_add(*len).min(size))
     }
 }
 

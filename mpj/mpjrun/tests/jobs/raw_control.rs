@@ -186,13 +186,13 @@ impl RawRank {
     }
 
     fn print_death(&mut self) {
-        let death = self.wait(|message| matches!(message, ToProcess::Exited { exit: WireExit::Died(_), .. }));
+        let death = self.wait(|message| matches!(message, ToProcess::Died(_)));
         super::program::say(&format!("{death:?}"));
         self.send(&[ToLauncher::Exited { rank: self.me, exit: WireExit::Left }]);
     }
 
     fn wait_for_death(&mut self) {
-        let death = self.wait(|message| matches!(message, ToProcess::Exited { exit: WireExit::Died(_), .. }));
+        let death = self.wait(|message| matches!(message, ToProcess::Died(_)));
         super::program::say(&format!("rank {} got a death of {} bytes", self.me, format!("{death:?}").len()));
         self.send(&[ToLauncher::Exited { rank: self.me, exit: WireExit::Left }]);
     }

@@ -1,5 +1,6 @@
 //! The event loop of an agent.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +12,11 @@ use serde::de::DeserializeOwned;
 
 use super::host_watch::{ACCEPT_INTERVAL, HostWatch, WatchPort};
 use super::local::LocalListener;
-use super::peers::{RootListener, ToRoot, Upstream};
+use super::messages::ToRoot;
+use super::peers::{RootListener, Upstream};
+use super::router::Router;
 use super::{AgentSetup, Peers};
-use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
+use crate::boot::control_plane::{ControlConnection, JobEnd};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
 use crate::boot::wire::ToLauncher;
 use crate::run::{Caller, print_last_error};
@@ -74,13 +77,14 @@ pub(super) struct LocalProcess {
 
 /// The connection from the agent of another host.
 pub(super) struct Relay {
-    pub(super) host: HostId,
     pub(super) connection: ControlConnection<ToRoot>,
+    /// Whether the end of the connection was handled.
     pub(super) ended: bool,
 }
 
+/// The connections of an agent to the other agents.
 pub(super) enum Role {
-    Root { monitor: Box<JobMonitor>, relays: Vec<Relay>, listener: Option<RootListener> },
+    Root { relays: BTreeMap<HostId, Relay>, listener: Option<RootListener> },
     Relay(Upstream),
 }
 
@@ -97,6 +101,7 @@ pub(super) struct Agent {
     pub(super) lacks_since: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
+    pub(super) router: Router,
     pub(super) role: Role,
     pub(super) manager: Box<dyn ProcessManager>,
     /// The sockets to which the watches of other agents connect.
@@ -112,11 +117,11 @@ impl Agent {
         let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port } = setup;
         let ranks = hosts.ranks_of(host);
         let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
-        let role = match peers {
+        let (router, role) = match peers {
             Peers::Root(listener) => {
-                Role::Root { monitor: Box::new(JobMonitor::new(hosts.size())), relays: Vec::new(), listener }
+                (Router::root(hosts.clone()), Role::Root { relays: BTreeMap::new(), listener })
             }
-            Peers::Relay(upstream) => Role::Relay(upstream),
+            Peers::Relay(upstream) => (Router::relay(hosts.clone(), host), Role::Relay(upstream)),
         };
         Agent {
             processes: ranks.iter().map(process).collect(),
@@ -128,6 +133,7 @@ impl Agent {
             listener,
             accepts_at: None,
             lacks_since: None,
+            router,
             role,
             manager,
             watch_port,
@@ -139,17 +145,18 @@ impl Agent {
 
     /// Returns the time until which the agent may wait for input.
     fn due(&self, now: Instant) -> Option<Instant> {
-        let of_stage = match (&self.role, self.stage) {
-            (_, Stage::Failed(_, until) | Stage::Ending(_, until)) => Some(until),
-            (Role::Root { monitor, listener, .. }, _) => {
-                let strangers = listener.as_ref().and_then(RootListener::due);
-                [monitor.due(), strangers].into_iter().flatten().min()
-            }
-            (Role::Relay(_), _) => None,
+        let of_stage = match self.stage {
+            Stage::Failed(_, until) | Stage::Ending(_, until) => Some(until),
+            Stage::Running | Stage::Leaving | Stage::Over => match &self.role {
+                Role::Root { listener, .. } => listener.as_ref().and_then(RootListener::due),
+                Role::Relay(_) => None,
+            },
         };
+        // After a failure, the monitor remains due.
+        let of_router = self.router.due().filter(|due| self.stage == Stage::Running || now < *due);
         let of_watches = self.watches.iter().filter_map(|(_, watch)| watch.due()).min();
         let of_port = self.watch_port.as_ref().map(|_| now + ACCEPT_INTERVAL);
-        [of_stage, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
+        [of_stage, of_router, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
     }
 
     /// Waits for input, for space to write, or until something is due.
@@ -169,7 +176,7 @@ impl Agent {
         match &self.role {
             Role::Root { relays, listener, .. } => {
                 fds.extend(
-                    relays.iter().filter(|relay| !relay.ended).map(|relay| interest(&relay.connection)),
+                    relays.values().filter(|relay| !relay.ended).map(|relay| interest(&relay.connection)),
                 );
                 let sockets = listener.iter().flat_map(RootListener::to_poll);
                 fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
@@ -192,6 +199,8 @@ impl Agent {
 
     /// Performs what is due, and ends the job or this agent if nothing remains to be done.
     fn tick(&mut self, now: Instant) {
+        let outbound = self.router.tick(now);
+        self.send(outbound);
         match self.stage {
             Stage::Running => {}
             Stage::Failed(code, until) if until <= now => return self.begin_end(code, now),
@@ -206,25 +215,21 @@ impl Agent {
             }
             Stage::Leaving | Stage::Failed(..) | Stage::Ending(..) | Stage::Over => return,
         }
+        let end = self.router.end(now);
         let all_ended = self.processes.iter().all(|process| process.ended);
-        let (monitor, relays) = match &mut self.role {
-            Role::Root { monitor, relays, .. } => (monitor, relays),
-            Role::Relay(upstream) => {
-                if all_ended && !upstream.has_backlog() {
-                    upstream.finish_sending();
-                    self.stage = Stage::Leaving;
+        match &mut self.role {
+            Role::Root { relays, .. } => match end {
+                Some(JobEnd::Failed { code, line }) => self.fail(code, &line),
+                Some(JobEnd::Orderly) if all_ended && relays.values().all(|relay| relay.ended) => {
+                    self.finish();
                 }
-                return;
+                _ => {}
+            },
+            Role::Relay(upstream) if all_ended && self.router.due().is_none() && !upstream.has_backlog() => {
+                upstream.finish_sending();
+                self.stage = Stage::Leaving;
             }
-        };
-        let outgoing = monitor.tick(now);
-        let all_ended = all_ended && relays.iter().all(|relay| relay.ended);
-        let end = monitor.end(now);
-        self.send(outgoing);
-        match end {
-            Some(JobEnd::Failed { code, line }) => self.fail(code, &line),
-            Some(JobEnd::Orderly) if all_ended => self.finish(),
-            _ => {}
+            Role::Relay(_) => {}
         }
     }
 
@@ -246,7 +251,7 @@ impl Agent {
         let own = getpid().as_raw_nonzero().get();
         let is_over = |process: &LocalProcess| process.ended || !process.joined || process.pid == own;
         let have_relays_ended = match &self.role {
-            Role::Root { relays, .. } => relays.iter().all(|relay| relay.ended),
+            Role::Root { relays, .. } => relays.values().all(|relay| relay.ended),
             Role::Relay(_) => true,
         };
         !self.manager.kills_processes() && have_relays_ended && self.processes.iter().all(is_over)
@@ -282,19 +287,19 @@ impl Agent {
     }
 
     fn flush(&mut self) {
-        // If bytes remain, the next wait includes the socket.
-        for connection in self.processes.iter_mut().filter_map(|process| process.connection.as_mut()) {
-            connection.flush();
-        }
+        // If bytes remain, the next wait includes the socket. Other hosts are farther away, and pass messages on.
         match &mut self.role {
             Role::Root { relays, .. } => {
-                for relay in relays {
+                for relay in relays.values_mut() {
                     relay.connection.flush();
                 }
             }
             Role::Relay(upstream) => {
                 upstream.flush();
             }
+        }
+        for connection in self.processes.iter_mut().filter_map(|process| process.connection.as_mut()) {
+            connection.flush();
         }
     }
 }

@@ -3,9 +3,14 @@
 mod event_loop;
 mod host_watch;
 mod local;
+mod messages;
 mod peers;
+mod reports;
 mod root_card;
+mod router;
 mod routing;
+#[cfg(test)]
+mod simulation;
 mod watching;
 
 use std::fmt;

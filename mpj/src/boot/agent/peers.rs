@@ -1,14 +1,7 @@
 //! The connections between the agents of a job: a star with the agent of the first host, the root, in the middle.
 //!
-//! ```text
-//!   agent of another host                         root
-//!   connects to one of the root's addresses  ─►
-//!   both prove that they have the job's key (the handshake of `niodev`, with hosts in place of ranks)
-//!   Report: a message of one of its processes ─►
-//!   Closed: a process has ended its connection ─►
-//!                                            ◄─   ToProcess, ToOthers
-//!   Watch: the address for a `HostWatch`     ◄─►
-//! ```
+//! An agent connects to one of the root's addresses. Both prove that they have the job's key, with the handshake of
+//! `niodev`, which gets hosts in place of ranks.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,11 +12,10 @@ use mpj_devices::config::Config;
 use mpj_devices::handshake::Identity;
 use mpj_devices::network::{connect_order, listen};
 use mpj_devices::{HostId, JobKey};
-use serde::{Deserialize, Serialize};
 
+use super::messages::FromRoot;
 use crate::boot::control_plane::ControlConnection;
 use crate::boot::proven::{ProvenListener, connect_with_proof};
-use crate::boot::wire::{ToLauncher, ToProcess};
 
 /// The label of the proofs. Those of other protocols with the same key are invalid here.
 const PURPOSE: &[u8] = b"mpj agent";
@@ -33,28 +25,6 @@ const ROUNDS: u32 = 3;
 
 /// How long an attempt may take.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// A message to the root.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(in crate::boot) enum ToRoot {
-    /// A message from the process of a rank.
-    Report { rank: u32, message: ToLauncher },
-    /// The connection to the process of a rank has ended.
-    Closed { rank: u32, cause: String },
-    /// The root can watch the host of the agent at this address.
-    Watch { at: SocketAddr },
-}
-
-/// A message from the root.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(in crate::boot) enum FromRoot {
-    /// A message to the process of a rank.
-    ToProcess { rank: u32, message: ToProcess },
-    /// A message to all processes that have joined, except that of a rank.
-    ToOthers { except: u32, message: ToProcess },
-    /// The agent can watch the host of the root at this address.
-    Watch { at: SocketAddr },
-}
 
 /// The connection of an agent to the root.
 pub(in crate::boot) type Upstream = ControlConnection<FromRoot>;

@@ -1,4 +1,4 @@
-//! Passes messages on between the processes of this host, the monitor of the job, and the other agents.
+//! Receives the messages of the processes of this host and of the other agents, and sends what the router decides.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
-use super::event_loop::{Agent, Relay, Role, Stage};
-use super::peers::{FromRoot, ToRoot};
-use crate::boot::control_plane::{ControlConnection, Outgoing, To};
+use super::event_loop::{Agent, LocalProcess, Relay, Role, Stage};
+use super::messages::{FromRoot, ToRoot};
+use super::router::Outbound;
+use crate::boot::control_plane::{ControlConnection, To};
 use crate::boot::proven::ACCEPT_RETRY;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
 
@@ -94,17 +95,8 @@ impl Agent {
             }
             self.welcome(index, rank);
         }
-        match &mut self.role {
-            Role::Root { monitor, .. } => {
-                let outgoing = monitor.take(rank, message, Instant::now())?;
-                self.send(outgoing);
-            }
-            Role::Relay(upstream) => {
-                let frame = encode_frame(&ToRoot::Report { rank, message }).map_err(|e| e.to_string())?;
-                upstream.send_frame(&frame, None);
-            }
-        }
-        Ok(())
+        let outbound = self.router.on_message(rank, message, Instant::now())?;
+        outbound.into_iter().try_for_each(|message| self.send_one(message))
     }
 
     fn welcome(&mut self, index: usize, rank: u32) {
@@ -126,13 +118,8 @@ impl Agent {
 
     /// Handles the end of the process of a rank, or of its connection.
     pub(super) fn on_closed(&mut self, rank: u32, cause: String) {
-        match &mut self.role {
-            Role::Root { monitor, .. } => {
-                let outgoing = monitor.closed(rank, &cause, Instant::now());
-                self.send(outgoing);
-            }
-            Role::Relay(upstream) => upstream.send(&ToRoot::Closed { rank, cause }, None),
-        }
+        let outbound = self.router.on_closed(rank, cause, Instant::now());
+        self.send(outbound);
     }
 
     /// Handles the messages from the other agents.
@@ -151,16 +138,12 @@ impl Agent {
         let is_closed = upstream.is_closed();
         for message in received {
             match message {
-                FromRoot::ToProcess { rank, message } => {
-                    self.send_local(To::Process(rank as usize), &message)
-                }
-                FromRoot::ToOthers { message: ToProcess::JobEnds { code }, .. } => {
-                    self.begin_end(code, Instant::now());
-                }
-                FromRoot::ToOthers { except, message } => {
-                    self.send_local(To::JoinedExcept(except as usize), &message);
-                }
+                FromRoot::JobEnds { code } => self.begin_end(code, Instant::now()),
                 FromRoot::Watch { at } => self.watch(HostId(0), at),
+                message => {
+                    let outbound = self.router.on_root_message(message);
+                    self.send(outbound);
+                }
             }
         }
         if self.stage == Stage::Leaving && is_closed {
@@ -173,75 +156,89 @@ impl Agent {
     }
 
     fn read_relays(&mut self) {
+        self.accept_relays();
+        let Role::Root { relays, .. } = &mut self.role else { return };
+        let mut received = Vec::new();
+        let mut lost = Vec::new();
+        for (host, relay) in relays.iter_mut().filter(|(_, relay)| !relay.ended) {
+            let outcome = relay.connection.receive();
+            received.extend(std::iter::from_fn(|| relay.connection.next()).map(|message| (*host, message)));
+            let outcome = outcome.and_then(|()| relay.connection.check_backlog());
+            if outcome.is_err() || relay.connection.is_closed() {
+                relay.connection.close();
+                relay.ended = true;
+                lost.push((
+                    *host,
+                    outcome.err().unwrap_or_else(|| "the agent of its host has exited".into()),
+                ));
+            }
+        }
+        for (host, message) in received {
+            if let ToRoot::Watch { at } = message {
+                self.watch(host, at);
+                continue;
+            }
+            let outbound = self.router.on_report(host, message, Instant::now());
+            self.send(outbound);
+        }
+        for (host, why) in lost {
+            self.on_host_lost(host, &why);
+        }
+    }
+
+    fn accept_relays(&mut self) {
         let Role::Root { relays, listener, .. } = &mut self.role else { return };
-        let is_known = |host| relays.iter().any(|relay: &Relay| relay.host == host);
+        let is_known = |host| relays.contains_key(&host);
         let arrivals = listener.iter_mut().flat_map(|listener| listener.arrivals(is_known));
+        let mut connected = Vec::new();
         for (host, stream) in arrivals.collect::<Vec<_>>() {
             let mut connection = ControlConnection::new(stream);
             if let Some(at) = self.watch_port.as_ref().and_then(|port| port.address_for(connection.as_fd())) {
                 connection.send(&FromRoot::Watch { at }, None);
             }
-            relays.push(Relay { host, connection, ended: false });
+            relays.insert(host, Relay { connection, ended: false });
+            connected.push(host);
         }
-        let mut received = Vec::new();
-        let mut lost = Vec::new();
-        for relay in relays.iter_mut().filter(|relay| !relay.ended) {
-            let outcome = relay.connection.receive();
-            let ranks = self.hosts.ranks_of(relay.host);
-            received.extend(std::iter::from_fn(|| relay.connection.next()).map(|m| (relay.host, m)));
-            let outcome = outcome.and_then(|()| relay.connection.check_backlog());
-            if outcome.is_err() || relay.connection.is_closed() {
-                relay.connection.close();
-                relay.ended = true;
-                let why = outcome.err().unwrap_or_else(|| "the agent of its host has exited".into());
-                lost.push((ranks, format!("was lost: {why}")));
-            }
-        }
-        for (host, message) in received {
-            self.on_report(host, message);
-        }
-        for (ranks, why) in lost {
-            ranks.iter().for_each(|rank| self.on_closed(rank, why.clone()));
+        for host in connected {
+            let outbound = self.router.on_connected(host);
+            self.send(outbound);
         }
     }
 
-    /// Handles a message of the agent of another host.
-    fn on_report(&mut self, host: HostId, message: ToRoot) {
-        let Role::Root { monitor, .. } = &mut self.role else { return };
-        let (now, is_elsewhere) = (Instant::now(), |rank| self.hosts.host_of(rank) != Some(host));
-        let (rank, outgoing) = match message {
-            ToRoot::Watch { at } => return self.watch(host, at),
-            ToRoot::Report { rank, .. } | ToRoot::Closed { rank, .. } if is_elsewhere(rank) => return,
-            ToRoot::Report { rank, message } => (rank, monitor.take(rank, message, now)),
-            ToRoot::Closed { rank, cause } => (rank, Ok(monitor.closed(rank, &cause, now))),
-        };
-        match outgoing {
-            Ok(outgoing) => self.send(outgoing),
-            Err(why) => self.on_closed(rank, format!("violated the control protocol: {why}")),
+    pub(super) fn on_host_lost(&mut self, host: HostId, why: &str) {
+        let outbound = self.router.on_host_lost(host, why, Instant::now());
+        self.send(outbound);
+    }
+
+    /// Queues messages to processes of this host and to other agents.
+    pub(super) fn send(&mut self, outbound: Vec<Outbound>) {
+        for message in outbound {
+            // Only a message of a process can be too long for the root.
+            let _ = self.send_one(message);
         }
     }
 
-    /// Sends messages to processes of all hosts.
-    pub(super) fn send(&mut self, outgoing: Vec<Outgoing>) {
-        for Outgoing { to, message } in outgoing {
-            self.send_local(to, &message);
-            let Role::Root { relays, .. } = &mut self.role else { continue };
-            match to {
-                To::Process(rank) => {
-                    let rank = rank as u32;
-                    let host = self.hosts.host_of(rank);
-                    if let Some(relay) = relays.iter_mut().find(|relay| Some(relay.host) == host) {
-                        relay.connection.send(&FromRoot::ToProcess { rank, message }, None);
-                    }
-                }
-                To::JoinedExcept(except) => {
-                    let message = FromRoot::ToOthers { except: except as u32, message };
-                    // Causes are truncated, so the frame is below the limit.
-                    let Ok(frame) = encode_frame(&message) else { continue };
-                    relays.iter_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
-                }
+    /// Queues a message.
+    ///
+    /// # Errors
+    /// The message is too long.
+    fn send_one(&mut self, message: Outbound) -> Result<(), String> {
+        match (message, &mut self.role) {
+            (Outbound::Local(to, message), _) => self.send_local(to, &message),
+            (Outbound::Root(message), Role::Relay(upstream)) => {
+                let frame = encode_frame(&message).map_err(|e| e.to_string())?;
+                upstream.send_frame(&frame, None);
             }
+            (Outbound::Host(host, message), Role::Root { relays, .. }) => {
+                relays.get_mut(&host).into_iter().for_each(|relay| relay.connection.send(&message, None));
+            }
+            (Outbound::Hosts(message), Role::Root { relays, .. }) => {
+                let frame = encode_frame(&message).map_err(|e| e.to_string())?;
+                relays.values_mut().for_each(|relay| relay.connection.send_frame(&frame, None));
+            }
+            _ => {}
         }
+        Ok(())
     }
 
     /// Sends the end of a failed job to the other processes of this host and, from the root, to the other agents.
@@ -251,20 +248,25 @@ impl Agent {
         for process in self.processes.iter_mut().filter(|process| process.joined && process.pid != own) {
             process.connection.iter_mut().for_each(|connection| connection.send(&message, None));
         }
-        if let Role::Root { relays, .. } = &mut self.role {
-            let message = FromRoot::ToOthers { except: u32::MAX, message };
-            relays.iter_mut().for_each(|relay| relay.connection.send(&message, None));
-        }
+        self.send(vec![Outbound::Hosts(FromRoot::JobEnds { code })]);
     }
 
-    pub(super) fn send_local(&mut self, to: To, message: &ToProcess) {
-        let joined = self.processes.iter_mut().filter(|process| process.joined);
-        let receivers = joined.filter(|process| match to {
-            To::Process(rank) => process.rank as usize == rank,
-            To::JoinedExcept(rank) => process.rank as usize != rank,
-        });
-        for process in receivers {
-            process.connection.iter_mut().for_each(|connection| connection.send(message, None));
+    fn send_local(&mut self, to: To, message: &ToProcess) {
+        // A message that exceeds the limit should not exist. Its receivers get no further messages.
+        let frame = encode_frame(message);
+        let mut send = |process: &mut LocalProcess| {
+            let connection = process.connection.iter_mut().filter(|_| process.joined);
+            connection.for_each(|connection| match &frame {
+                Ok(frame) => connection.send_frame(frame, None),
+                Err(_) => connection.close(),
+            });
+        };
+        match to {
+            To::Process(rank) => {
+                let index = self.ranks.index_of(rank as u32).map(|index| index as usize);
+                index.and_then(|index| self.processes.get_mut(index)).into_iter().for_each(send);
+            }
+            To::Joined => self.processes.iter_mut().for_each(&mut send),
         }
     }
 }

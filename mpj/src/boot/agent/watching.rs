@@ -8,9 +8,7 @@ use mpj_devices::HostId;
 
 use super::event_loop::{Agent, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
-use super::peers::ToRoot;
-use crate::boot::control_plane::To;
-use crate::boot::wire::{ToProcess, WireExit};
+use super::messages::ToRoot;
 
 impl Agent {
     /// Returns the address at which the agent at the other end of a connection can watch this host.
@@ -60,24 +58,18 @@ impl Agent {
     /// Ends the connection to the agent of a host, whose ranks are dead.
     fn lose_relay(&mut self, host: HostId, why: &str) {
         let Role::Root { relays, .. } = &mut self.role else { return };
-        let Some(relay) = relays.iter_mut().find(|relay| relay.host == host && !relay.ended) else { return };
+        let Some(relay) = relays.get_mut(&host).filter(|relay| !relay.ended) else { return };
         relay.connection.close();
         relay.ended = true;
-        for rank in self.hosts.ranks_of(host).iter() {
-            self.on_closed(rank, format!("was lost: {why}"));
-        }
+        self.on_host_lost(host, why);
     }
 
     /// Reports all ranks of other hosts dead to the processes of this host: without the root, the agents exchange no
-    /// messages, and deaths have no order.
+    /// messages.
     fn lose_root(&mut self, why: &str) {
         if self.stage == Stage::Running {
-            let is_elsewhere = |rank: &u32| self.ranks.index_of(*rank).is_none();
-            let elsewhere: Vec<u32> = (0..self.hosts.size()).filter(is_elsewhere).collect();
-            for rank in elsewhere {
-                let exit = WireExit::Died(format!("was lost: {why}"));
-                self.send_local(To::JoinedExcept(usize::MAX), &ToProcess::Exited { rank, exit });
-            }
+            let outbound = self.router.on_root_lost(why);
+            self.send(outbound);
         }
         if matches!(self.stage, Stage::Running | Stage::Leaving) {
             self.fail(1, &format!("this host is cut off from rank 0: {why}"));

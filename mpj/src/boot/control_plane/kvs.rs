@@ -1,9 +1,11 @@
 //! The key-value store through which ranks exchange their business cards.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+use mpj_devices::Exit;
 
 use super::{Outgoing, To};
-use crate::boot::wire::{ToLauncher, ToProcess, WireExit};
+use crate::boot::wire::{ToLauncher, ToProcess};
 
 /// The index of a process, and the `id` of its request.
 type Requester = (usize, u64);
@@ -12,10 +14,9 @@ type Requester = (usize, u64);
 #[derive(Debug)]
 pub(super) struct KvsServer {
     /// By rank: its latest exit report; `None` before the first.
-    exits: Vec<Option<WireExit>>,
-    dead: Vec<u32>,
+    exits: Vec<Option<Exit>>,
     values: HashMap<(u32, String), Vec<u8>>,
-    pending_gets: HashMap<(u32, String), Vec<Requester>>,
+    pending_gets: BTreeMap<(u32, String), Vec<Requester>>,
     fence: Vec<Requester>,
     /// The error of every later fence, set when a rank has left or died.
     fence_error: Option<String>,
@@ -26,9 +27,8 @@ impl KvsServer {
         let exits = (0..size).map(|_| None).collect();
         KvsServer {
             exits,
-            dead: Vec::new(),
             values: HashMap::new(),
-            pending_gets: HashMap::new(),
+            pending_gets: BTreeMap::new(),
             fence: Vec::new(),
             fence_error: None,
         }
@@ -92,32 +92,26 @@ impl KvsServer {
         self.fence.drain(..).map(reply).collect()
     }
 
-    pub(super) fn exit_of(&self, rank: u32) -> Option<&WireExit> {
+    pub(super) fn exit_of(&self, rank: u32) -> Option<&Exit> {
         self.exits.get(rank as usize)?.as_ref()
-    }
-
-    pub(super) fn dead(&self) -> &[u32] {
-        &self.dead
     }
 
     /// Records the exit of a rank. Returns the error replies to the requests that this exit fails, or `None` if the
     /// exit adds nothing to an earlier one.
-    pub(super) fn record_exit(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Outgoing>> {
+    pub(super) fn record_exit(&mut self, rank: u32, end: &Exit) -> Option<Vec<Outgoing>> {
         let known = self.exits.get_mut(rank as usize)?;
         match (&*known, end) {
             (None, _)
-            | (Some(WireExit::ClosingExcept(_)), WireExit::Closing | WireExit::Left | WireExit::Died(_))
-            | (Some(WireExit::Closing), WireExit::Left | WireExit::Died(_)) => *known = Some(end.clone()),
+            | (Some(Exit::ClosingExcept(_)), Exit::Closing | Exit::Left | Exit::Died(_))
+            | (Some(Exit::Closing), Exit::Left | Exit::Died(_)) => *known = Some(end.clone()),
             _ => return None,
         }
-        if matches!(end, WireExit::ClosingExcept(_) | WireExit::Closing) {
+        if matches!(end, Exit::ClosingExcept(_) | Exit::Closing) {
             return Some(Vec::new());
         }
-        if let WireExit::Died(_) = end {
-            self.dead.push(rank);
-        }
         let mut replies = Vec::new();
-        let failing: Vec<_> = self.pending_gets.keys().filter(|(of, _)| *of == rank).cloned().collect();
+        let of_rank = self.pending_gets.range((rank, String::new())..).map(|(key, _)| key);
+        let failing: Vec<_> = of_rank.take_while(|(of, _)| *of == rank).cloned().collect();
         for key in failing {
             let waiting = self.pending_gets.remove(&key).unwrap_or_default();
             replies.extend(waiting.into_iter().map(|waiting| reply(waiting, Err(exit_reason(rank, end)))));
@@ -133,10 +127,10 @@ fn reply((to, id): Requester, value: Result<Vec<u8>, String>) -> Outgoing {
     Outgoing { to: To::Process(to), message: ToProcess::Value { id, value } }
 }
 
-fn exit_reason(rank: u32, end: &WireExit) -> String {
+fn exit_reason(rank: u32, end: &Exit) -> String {
     match end {
-        WireExit::Died(cause) => format!("rank {rank} {cause}"),
-        WireExit::ClosingExcept(_) | WireExit::Closing | WireExit::Left => {
+        Exit::Died(cause) => format!("rank {rank} {cause}"),
+        Exit::ClosingExcept(_) | Exit::Closing | Exit::Left => {
             format!("rank {rank} has left the job")
         }
     }

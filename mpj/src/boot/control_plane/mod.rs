@@ -7,12 +7,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `kvs` | the values, the requests that wait for them, and the fence |
+//! | `deaths` | the order of deaths, for all processes |
 //! | `orderly_exits` | exits other than deaths, for the processes that request them |
 //! | `monitor` | the failures of a job and its end, for an agent |
 //! | `connection` | one end of a control connection, which never blocks |
 //! | `memory` | the segment of a host, after a check that the memory is available |
 
 mod connection;
+mod deaths;
 mod kvs;
 mod memory;
 mod monitor;
@@ -23,8 +25,12 @@ mod tests;
 use std::ops::Range;
 use std::time::Instant;
 
+use mpj_devices::Exit;
+
 use super::wire::{MAX_MESSAGE, ToLauncher, ToProcess, WireExit};
 pub use connection::{ControlConnection, Unsent};
+use deaths::Deaths;
+pub use deaths::INTERVAL;
 use kvs::KvsServer;
 pub use memory::host_segment;
 pub use monitor::{GRACE, JobEnd, JobMonitor};
@@ -39,8 +45,8 @@ const _: () = assert!(2 * MAX_CAUSE_LEN < MAX_MESSAGE);
 pub enum To {
     /// The process with this index.
     Process(usize),
-    /// Every process that has joined, except the one with this index.
-    JoinedExcept(usize),
+    /// Every process that has joined.
+    Joined,
 }
 
 /// A message to send.
@@ -63,6 +69,7 @@ pub enum Taken {
 #[derive(Debug)]
 pub struct ControlPlane {
     kvs: KvsServer,
+    deaths: Deaths,
     orderly_exits: OrderlyExits,
     /// By process: its ranks, in order, and whether it has joined.
     processes: Vec<(Range<u32>, bool)>,
@@ -73,7 +80,8 @@ impl ControlPlane {
     pub fn new(processes: impl IntoIterator<Item = Range<u32>>) -> ControlPlane {
         let processes: Vec<_> = processes.into_iter().map(|ranks| (ranks, false)).collect();
         let size = processes.last().map_or(0, |(ranks, _)| ranks.end);
-        ControlPlane { kvs: KvsServer::new(size), orderly_exits: OrderlyExits::default(), processes }
+        let (kvs, deaths) = (KvsServer::new(size), Deaths::default());
+        ControlPlane { kvs, deaths, orderly_exits: OrderlyExits::default(), processes }
     }
 
     /// Returns the number of ranks.
@@ -92,13 +100,13 @@ impl ControlPlane {
     }
 
     /// Returns the latest exit of a rank.
-    pub fn exit_of(&self, rank: u32) -> Option<&WireExit> {
+    pub fn exit_of(&self, rank: u32) -> Option<&Exit> {
         self.kvs.exit_of(rank)
     }
 
     /// Returns whether a rank has left or died.
     pub fn has_exited(&self, rank: u32) -> bool {
-        matches!(self.exit_of(rank), Some(WireExit::Left | WireExit::Died(_)))
+        matches!(self.exit_of(rank), Some(Exit::Left | Exit::Died(_)))
     }
 
     /// Handles a message of process `from`, or checks it and returns it.
@@ -156,46 +164,54 @@ impl ControlPlane {
         }
     }
 
-    /// Records that a process has joined. Returns the deaths that it must learn, after the reply to its hello.
+    /// Records that a process has joined. Returns the deaths that were sent to the others, after the reply to its hello.
     pub fn join(&mut self, process: usize) -> Vec<Outgoing> {
-        let Some((own, joined)) = self.processes.get_mut(process) else { return Vec::new() };
+        let Some((_, joined)) = self.processes.get_mut(process) else { return Vec::new() };
         *joined = true;
-        let (own, kvs) = (own.clone(), &self.kvs);
-        let elsewhere = kvs.dead().iter().copied().filter(|rank| !own.contains(rank));
-        let death = |rank| {
-            let message = ToProcess::Exited { rank, exit: kvs.exit_of(rank)?.clone() };
-            Some(Outgoing { to: To::Process(process), message })
-        };
-        elsewhere.filter_map(death).collect()
+        let to = To::Process(process);
+        self.known_deaths().into_iter().map(|message| Outgoing { to, message }).collect()
     }
 
-    /// Records a rank's exit. Returns a death for all other processes that have joined, and the replies to requests that
-    /// the exit fails. Processes get other exits when they request them.
+    /// Returns the messages with all deaths that were sent.
+    pub fn known_deaths(&self) -> Vec<ToProcess> {
+        self.deaths.known()
+    }
+
+    /// Records a rank's exit. Returns the replies to requests that the exit fails. A death goes to all processes when it is
+    /// [due](Self::due). Processes get other exits when they request them.
     pub fn record_exit(&mut self, rank: u32, exit: WireExit, now: Instant) -> Vec<Outgoing> {
-        let Some(mut replies) = self.kvs.record_exit(rank, &exit) else { return Vec::new() };
-        if let WireExit::Died(_) = exit {
-            let to = To::JoinedExcept(self.process_of(rank));
-            replies.push(Outgoing { to, message: ToProcess::Exited { rank, exit } });
-        } else {
-            self.orderly_exits.add(rank, now);
+        let exit = match Exit::from(exit) {
+            Exit::Died(cause) => Exit::Died(self.deaths.intern(cause)),
+            exit => exit,
+        };
+        let Some(replies) = self.kvs.record_exit(rank, &exit) else { return Vec::new() };
+        match exit {
+            Exit::Died(cause) => self.deaths.add(rank, cause, now),
+            _ => self.orderly_exits.add(rank, now),
         }
         replies
     }
 
     /// Returns the time at which [`take_due`](Self::take_due) must be called.
     pub fn due(&self) -> Option<Instant> {
-        self.orderly_exits.due()
+        [self.deaths.due(), self.orderly_exits.due()].into_iter().flatten().min()
     }
 
     /// Returns the messages that are due.
     pub fn take_due(&mut self, now: Instant) -> Vec<Outgoing> {
+        let deaths = self.deaths.take_due(now).into_iter();
+        let mut due: Vec<Outgoing> = deaths.map(|message| Outgoing { to: To::Joined, message }).collect();
         let kvs = &self.kvs;
-        let due = self.orderly_exits.take_due(now, |rank| kvs.exit_of(rank));
-        due.into_iter().map(|(process, message)| Outgoing { to: To::Process(process), message }).collect()
+        let exits = self.orderly_exits.take_due(now, |rank| kvs.exit_of(rank).map(WireExit::from));
+        due.extend(
+            exits.into_iter().map(|(process, message)| Outgoing { to: To::Process(process), message }),
+        );
+        due
     }
 }
 
-fn truncate_cause(mut cause: String) -> String {
+/// Returns a cause without the text after the maximum length.
+pub(super) fn truncate_cause(mut cause: String) -> String {
     cause.truncate(cause.floor_char_boundary(MAX_CAUSE_LEN));
     cause
 }

@@ -8,10 +8,13 @@
 //! connections |
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mpj_devices::Exit;
+
 use super::{ControlPlane, Outgoing, Taken};
-use crate::boot::wire::{ToLauncher, WireExit, exit_code};
+use crate::boot::wire::{ToLauncher, ToProcess, WireExit, exit_code};
 
 /// How long the report of a peer about a lost rank waits for the report of that rank itself.
 const LOSS_DELAY: Duration = Duration::from_millis(100);
@@ -43,7 +46,7 @@ pub struct JobMonitor {
     /// Reports about lost ranks: when they count, the rank, and the cause.
     lost: VecDeque<(Instant, u32, String)>,
     /// By rank that has failed: the cause, and the exit code.
-    failures: BTreeMap<u32, (String, u8)>,
+    failures: BTreeMap<u32, (Arc<str>, u8)>,
     /// The rank that failed first, and when the job must end because of it.
     first: Option<(u32, Instant)>,
     /// By rank: the rank that caused its last failed call.
@@ -97,6 +100,11 @@ impl JobMonitor {
         })
     }
 
+    /// Returns the messages with all deaths that were sent.
+    pub fn known_deaths(&self) -> Vec<ToProcess> {
+        self.plane.known_deaths()
+    }
+
     /// Handles the end of the connection to the process of a rank; returns the messages to send.
     pub fn closed(&mut self, rank: u32, cause: &str, now: Instant) -> Vec<Outgoing> {
         self.closed.insert(rank);
@@ -132,9 +140,12 @@ impl JobMonitor {
         if self.plane.has_exited(rank) {
             return Vec::new();
         }
-        self.first.get_or_insert((rank, now + GRACE));
-        self.failures.insert(rank, (cause.clone(), code));
-        self.plane.record_exit(rank, WireExit::Died(cause), now)
+        let replies = self.plane.record_exit(rank, WireExit::Died(cause), now);
+        if let Some(Exit::Died(cause)) = self.plane.exit_of(rank) {
+            self.first.get_or_insert((rank, now + GRACE));
+            self.failures.insert(rank, (Arc::clone(cause), code));
+        }
+        replies
     }
 
     /// Describes the failure that began with the death of `first`. If that rank failed because of another one that has
@@ -147,7 +158,7 @@ impl JobMonitor {
                 _ => break,
             }
         }
-        let (cause, code) = self.failures.get(&root).cloned().unwrap_or_default();
+        let (cause, code) = self.failures.get(&root).cloned().unwrap_or_else(|| ("".into(), 1));
         let others = self.failures.len().saturating_sub(1);
         let line = match others {
             0 => format!("rank {root} {cause}"),

@@ -46,10 +46,10 @@ impl OrderlyExits {
     }
 
     /// Returns the messages that are due; `exit_of` returns how a rank exited.
-    pub(super) fn take_due<'a>(
+    pub(super) fn take_due(
         &mut self,
         now: Instant,
-        exit_of: impl Fn(u32) -> Option<&'a WireExit>,
+        exit_of: impl Fn(u32) -> Option<WireExit>,
     ) -> Vec<(usize, ToProcess)> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
@@ -70,15 +70,15 @@ impl OrderlyExits {
 }
 
 /// Returns the messages with the latest exit of each of these ranks, except deaths.
-fn messages<'a>(ranks: &[u32], exit_of: impl Fn(u32) -> Option<&'a WireExit>) -> Vec<ToProcess> {
+fn messages(ranks: &[u32], exit_of: impl Fn(u32) -> Option<WireExit>) -> Vec<ToProcess> {
     let ranks: BTreeSet<u32> = ranks.iter().copied().collect();
     let mut runs: Vec<ExitRun> = Vec::new();
     for rank in ranks {
-        // Deaths were already sent to all processes, and a death is final.
+        // All processes get the deaths, and a death is final.
         let Some(end) = exit_of(rank).filter(|end| !matches!(end, WireExit::Died(_))) else { continue };
-        match runs.last_mut().filter(|run| run.ranks().end == rank && run.exit == *end) {
+        match runs.last_mut().filter(|run| run.ranks().end == rank && run.exit == end) {
             Some(run) => run.len += 1,
-            None => runs.push(ExitRun { first: rank, len: 1, exit: end.clone() }),
+            None => runs.push(ExitRun { first: rank, len: 1, exit: end }),
         }
     }
     let (mut messages, mut next, mut weight) = (Vec::new(), Vec::new(), 0);
@@ -116,7 +116,7 @@ mod tests {
         let now = Instant::now();
         (0..RANKS).for_each(|rank| exits.add(rank, now));
         assert_eq!(exits.due(), None);
-        assert!(exits.take_due(now + DELAY, |_| Some(&WireExit::Left)).is_empty());
+        assert!(exits.take_due(now + DELAY, |_| Some(WireExit::Left)).is_empty());
     }
 
     /// All 64 ranks close, then all leave, one after another. Every process requests exits before each exit.
@@ -129,7 +129,7 @@ mod tests {
             (0..RANKS as usize).for_each(|process| exits.add_query(process, now));
             exits.add(rank, now);
             now += DELAY / 32;
-            let replies = exits.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
+            let replies = exits.take_due(now, |rank| (rank < RANKS).then_some(WireExit::Left));
             assert!(
                 replies
                     .iter()
@@ -163,15 +163,18 @@ mod tests {
         let known = add_exit(&mut exits, 2, WireExit::Left);
         exits.add_query(0, now);
         assert_eq!(exits.due(), Some(now + DELAY));
-        assert!(exits.take_due(now, |rank| known.get(&rank)).is_empty(), "exits are collected first");
+        assert!(
+            exits.take_due(now, |rank| known.get(&rank).cloned()).is_empty(),
+            "exits are collected first"
+        );
         let all = ToProcess::OrderlyExits(vec![run(1, 1, closing_except()), run(2, 2, WireExit::Left)]);
-        assert_eq!(exits.take_due(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
+        assert_eq!(exits.take_due(now + DELAY, |rank| known.get(&rank).cloned()), [(0, all)]);
         exits.add_query(0, now);
         assert_eq!(exits.due(), None, "there is no new exit");
         let known = add_exit(&mut exits, 1, WireExit::Closing);
         let new = ToProcess::OrderlyExits(vec![run(1, 1, WireExit::Closing)]);
-        assert_eq!(exits.take_due(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
-        assert!(exits.take_due(now + DELAY, |rank| known.get(&rank)).is_empty());
+        assert_eq!(exits.take_due(now + DELAY, |rank| known.get(&rank).cloned()), [(0, new)]);
+        assert!(exits.take_due(now + DELAY, |rank| known.get(&rank).cloned()).is_empty());
     }
 
     #[test]
@@ -182,8 +185,8 @@ mod tests {
             [WireExit::ClosingExcept(contexts.clone()), WireExit::ClosingExcept(contexts[1..].to_vec())];
         let ranks: Vec<u32> = (0..8).chain((10..100_000).step_by(2)).collect();
         let exit_of = |rank: u32| match rank {
-            1..5 => closing_except.get(rank as usize % 2),
-            _ => Some(&WireExit::Left),
+            1..5 => closing_except.get(rank as usize % 2).cloned(),
+            _ => Some(WireExit::Left),
         };
         let messages = messages(&ranks, exit_of);
         let mut sent = 0;

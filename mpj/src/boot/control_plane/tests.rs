@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::monitor::{GRACE, JobEnd, JobMonitor};
 use super::*;
-use crate::boot::wire::ProtocolVersion;
+use crate::boot::wire::{DeathGroup, ProtocolVersion};
 
 fn hello() -> ToLauncher {
     ToLauncher::Hello(ProtocolVersion::own())
@@ -23,8 +23,7 @@ fn died(rank: u32, cause: &str) -> ToLauncher {
 }
 
 fn death(rank: u32, cause: &str) -> Outgoing {
-    let message = ToProcess::Exited { rank, exit: WireExit::Died(cause.into()) };
-    Outgoing { to: To::JoinedExcept(rank as usize), message }
+    Outgoing { to: To::Joined, message: ToProcess::Died(vec![DeathGroup::new(cause, [rank])]) }
 }
 
 fn failed(code: u8, line: &str) -> Option<JobEnd> {
@@ -93,7 +92,9 @@ fn job_ends_in_order_when_all_ranks_have_left() {
 fn first_death_ends_the_job_after_the_grace_period() {
     let now = Instant::now();
     let mut monitor = joined(3, now);
-    assert_eq!(monitor.take(1, died(1, "panicked: x"), now), Ok(vec![death(1, "panicked: x")]));
+    assert_eq!(monitor.take(1, died(1, "panicked: x"), now), Ok(vec![]));
+    assert_eq!(monitor.due(), Some(now));
+    assert_eq!(monitor.tick(now), [death(1, "panicked: x")]);
     assert_eq!(monitor.end(now + GRACE / 2), None);
     let line = "rank 1 panicked: x";
     assert_eq!(monitor.end(now + GRACE), failed(101, line));
@@ -113,7 +114,8 @@ fn report_of_the_lost_rank_itself_is_preferred() {
     let mut monitor = joined(3, now);
     assert_eq!(monitor.take(0, lost(1), now), Ok(vec![]));
     assert_eq!(monitor.take(2, lost(1), now), Ok(vec![]));
-    assert_eq!(monitor.closed(1, "was killed", now), [death(1, "was killed")]);
+    assert_eq!(monitor.closed(1, "was killed", now), []);
+    assert_eq!(monitor.tick(now), [death(1, "was killed")]);
     let later = now + Duration::from_secs(1);
     assert_eq!(monitor.tick(later), []);
     let mut monitor = joined(3, now);
@@ -144,7 +146,8 @@ fn process_that_joins_late_learns_the_deaths() {
     let now = Instant::now();
     let mut monitor = JobMonitor::new(3);
     monitor.take(0, hello(), now).unwrap();
-    assert_eq!(monitor.closed(1, "was killed", now), [death(1, "was killed")]);
+    assert_eq!(monitor.closed(1, "was killed", now), []);
+    assert_eq!(monitor.tick(now), [death(1, "was killed")]);
     let known = monitor.take(2, hello(), now).unwrap();
     assert_eq!(known, [Outgoing { to: To::Process(2), ..death(1, "was killed") }]);
 }

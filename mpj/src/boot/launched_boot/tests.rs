@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpj_devices::{IbvDriver, PeerId, ShmDriver};
+use mpj_devices::{ExitEvent, IbvDriver, PeerId, ShmDriver};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
-use crate::boot::wire::{ExitRun, FrameDecoder, WireExit};
+use crate::boot::wire::{DeathGroup, ExitRun, FrameDecoder, WireExit};
 use crate::config::Config;
 
 struct Launcher {
@@ -196,13 +196,17 @@ fn unexpected_reply_closes_the_connection() {
 fn exits_are_forwarded_but_not_echoed() {
     let (mut launcher, boots) = join();
     let roster = boots[0].roster();
-    launcher.send(&ToProcess::Exited { rank: 4, exit: WireExit::Died("was killed".into()) }, None);
+    let died = |cause: &str, runs: &[(u32, u32)]| DeathGroup { cause: cause.into(), runs: runs.to_vec() };
     // Reports of this process's own ranks, and of ranks that do not exist, are ignored.
-    launcher.send(&ToProcess::Exited { rank: 1, exit: WireExit::Left }, None);
-    launcher.send(&ToProcess::Exited { rank: 5, exit: WireExit::Left }, None);
-    launcher.send(&ToProcess::Exited { rank: 0, exit: WireExit::Closing }, None);
+    let groups = vec![
+        died("of this process", &[(1, 2)]),
+        died("was killed", &[(4, 1), (u32::MAX, 2), (7, 0)]),
+        died("returned an error", &[(0, 3), (4, u32::MAX)]),
+    ];
+    launcher.send(&ToProcess::Died(groups), None);
     wait_until(|| roster.event_count() == 2);
-    assert_eq!(roster.first_death().unwrap().rank, 4);
+    let died = |rank, cause: &str| ExitEvent { rank, exit: Exit::Died(cause.into()) };
+    assert_eq!(roster.since(0), [died(4, "was killed"), died(0, "returned an error")]);
     roster.report(2, Exit::Left);
     assert_eq!(launcher.recv(), ToLauncher::Exited { rank: 2, exit: WireExit::Left });
     roster.report(3, Exit::Died("its connection broke".into()));

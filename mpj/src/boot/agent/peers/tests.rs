@@ -5,7 +5,9 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::boot::agent::RootCard;
+use crate::boot::agent::messages::ToRoot;
 use crate::boot::proven::MAX_STRANGERS;
+use crate::boot::wire::ToProcess;
 
 fn key(secret: u8) -> JobKey {
     JobKey { job: 0x0123_4567_89ab_cdef, secret: [secret; 32] }
@@ -28,9 +30,9 @@ fn cards_survive_the_text_form() {
     assert_eq!(RootCard::parse(&without_key.to_text()), Ok(without_key));
     for wrong in [
         "",
-        "2/",
-        "1/0/0/10.0.0.1:5",
-        "2/0-0/10.0.0.1:5",
+        "3/",
+        "2/0/0/10.0.0.1:5",
+        "3/0-0/10.0.0.1:5",
         &text[1..],
         &text[..60],
         &text.replace("a5", "a"),
@@ -72,8 +74,7 @@ fn agents_with_the_key_connect_once() {
     let mut links = agents.map(|agent| agent.join().unwrap().unwrap());
     for ((host, stream), link) in arrived.into_iter().zip(&mut links) {
         let mut relay = ControlConnection::<ToRoot>::new(stream);
-        let message =
-            FromRoot::ToOthers { except: host.0, message: ToProcess::QueryBlocked { job_ends: false } };
+        let message = FromRoot::ToProcess { rank: host.0, message: ToProcess::JobEnds { code: 7 } };
         relay.send(&message, None);
         relay.flush();
         let got = loop {

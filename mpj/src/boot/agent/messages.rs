@@ -1,0 +1,40 @@
+//! The messages between the agents of a job.
+//!
+//! ```text
+//!   agent of another host                         root
+//!   Report: a message of one of its processes ─►
+//!   Reports: exits of its processes           ─►
+//!                                            ◄─   ToProcess, ToJoined, JobEnds
+//!   Watch: the address for a `HostWatch`     ◄─►
+//! ```
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::reports::ReportRun;
+use crate::boot::wire::{ToLauncher, ToProcess};
+
+/// A message to the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum ToRoot {
+    /// A message from the process of a rank.
+    Report { rank: u32, message: ToLauncher },
+    /// Exits of ranks, and the ends of the connections to their processes.
+    Reports(Vec<ReportRun>),
+    /// The root can watch the host of the agent at this address.
+    Watch { at: SocketAddr },
+}
+
+/// A message from the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(in crate::boot) enum FromRoot {
+    /// A message to the process of a rank.
+    ToProcess { rank: u32, message: ToProcess },
+    /// A message to all processes that have joined.
+    ToJoined(ToProcess),
+    /// The job has failed, and its time to end in order is over. The processes of the host exit with this code.
+    JobEnds { code: u8 },
+    /// The agent can watch the host of the root at this address.
+    Watch { at: SocketAddr },
+}
