@@ -249,6 +249,18 @@ fn matching_prints_a_line_per_case() {
 }
 
 #[test]
+fn overlap_prints_times_and_a_percentage() {
+    let output = run(&["overlap", "1"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with('#')).collect();
+    let fields: Vec<&str> = lines.iter().flat_map(|line| line.split(',')).collect();
+    assert!(fields.len() == 6 && fields[..2] == ["OVERLAP", "4194304"], "{lines:?}");
+    let numbers: Vec<f64> = fields[2..].iter().map(|field| field.parse().expect("a number")).collect();
+    assert!(numbers[..3].iter().all(|time| *time > 0.0) && (0.0..=100.0).contains(&numbers[3]), "{lines:?}");
+}
+
+#[test]
 fn invalid_arguments_are_rejected_in_one_line() {
     let nowhere = ["--svg", "/nowhere/at/all.svg"];
     for (arguments, about) in [
@@ -268,6 +280,8 @@ fn invalid_arguments_are_rejected_in_one_line() {
         (&[&["hello"][..], &nowhere].concat(), "--svg"),
         (&[&["matching"][..], &nowhere].concat(), "--svg"),
         (&["matching", "-n", "3"], "2 ranks"),
+        (&["overlap", "-n", "3"], "2 ranks"),
+        (&["overlap", "0"], "above 0"),
         (&["pools", "-n", "2"], "-n"),
         (&["serde", "--bind", "none"], "--bind"),
         (&["pingpong", "--bind", "socket"], "expected auto, core or none"),

@@ -65,6 +65,8 @@ pub mod coll;
 mod collective;
 #[allow(unsafe_code, reason = "passes the borrows of the typed interface on to `raw`")]
 mod comm;
+#[cfg(doctest)]
+mod compile_fail;
 pub mod config;
 mod error;
 mod group;

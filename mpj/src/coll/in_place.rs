@@ -150,3 +150,19 @@ pub fn alltoallv_in_place<B: OwnedRecvBuf>(
     let recv = Layout::varying(counts, displacements);
     in_place(buf, Arguments { recv, ..Arguments::of(calls::ALLTOALLV) })
 }
+
+/// An exchange of buffers of different types: see
+/// [`Intracomm::alltoallw_in_place`](crate::Intracomm::alltoallw_in_place).
+///
+/// ```
+/// use mpj::coll;
+///
+/// # mpj::threads(2, |world| {
+/// let bufs = if world.rank() == 0 { vec![vec![0], vec![1, 1]] } else { vec![vec![10, 10], vec![11]] };
+/// let (bufs, _status) = world.start(coll::alltoallw_in_place(bufs))?.wait()?;
+/// assert_eq!(bufs, if world.rank() == 0 { [vec![0], vec![10, 10]] } else { [vec![1, 1], vec![11]] });
+/// # Ok::<(), mpj::Error>(()) }).unwrap();
+/// ```
+pub fn alltoallw_in_place<B: OwnedRecvBuf>(bufs: Vec<B>) -> OwnedCollective<Vec<B>> {
+    OwnedCollective::new(bufs, OwnedCell::bufs_per_rank_in_place, Arguments::of(calls::ALLTOALLW))
+}

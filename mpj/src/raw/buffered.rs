@@ -46,13 +46,17 @@ struct BsendBuffer {
 #[derive(Debug, Default)]
 struct BsendState {
     used: usize,
+    /// In the order of their numbers.
     pending: Vec<PendingSend>,
+    /// The number of sends that have ever been pending.
+    count: u64,
     /// The first error of a send that was pending when its call returned.
     error: Option<Error>,
 }
 
 #[derive(Debug)]
 struct PendingSend {
+    number: u64,
     completion: Completion,
     space: usize,
     call: &'static str,
@@ -61,6 +65,11 @@ struct PendingSend {
 }
 
 impl BsendState {
+    fn is_flushed(&mut self, before: u64) -> bool {
+        self.reap();
+        self.pending.first().is_none_or(|send| send.number >= before)
+    }
+
     /// Releases the space of completed sends.
     fn reap(&mut self) {
         let BsendState { used, pending, error, .. } = self;
@@ -85,7 +94,10 @@ impl Reservation<'_> {
     /// Keeps the space until the send has completed.
     fn keep_for(mut self, completion: Completion, call: &'static str, dest: i32, tag: i32) {
         let space = std::mem::take(&mut self.space);
-        self.buffer.state().pending.push(PendingSend { completion, space, call, dest, tag });
+        let mut state = self.buffer.state();
+        let number = state.count;
+        state.count += 1;
+        state.pending.push(PendingSend { number, completion, space, call, dest, tag });
     }
 }
 
@@ -134,20 +146,16 @@ impl BsendBuffer {
         Error::new(ErrorClass::Buffer, call, why)
     }
 
-    /// Waits until all sends whose calls have returned are complete. Takes the first error.
-    fn flush(&self, comm: &Comm, call: &'static str) -> Result<()> {
-        let is_empty = |(): &mut ()| {
-            let mut state = self.state();
-            state.reap();
-            state.pending.is_empty().then_some(())
-        };
+    /// Waits until the sends with numbers less than `before` are complete. Takes the first error.
+    fn flush(&self, comm: &Comm, call: &'static str, before: u64) -> Result<()> {
+        let is_flushed = |(): &mut ()| self.state().is_flushed(before).then_some(());
         let what = |(): &()| match self.state().pending.as_slice() {
             [] => WaitReason::call(call),
             [send, others @ ..] => {
                 WaitReason::send(call, comm.p2p(), send.dest, send.tag).with_others(others.len(), false)
             }
         };
-        comm.engine().wait_for(&mut (), is_empty, what);
+        comm.engine().wait_for(&mut (), is_flushed, what);
         self.state().error.take().map_or(Ok(()), |error| Err(error.with_call(call)))
     }
 }
@@ -185,26 +193,31 @@ pub fn detach(comm: &Comm) -> Result<usize> {
     const CALL: &str = "detach";
     let attached = comm.bsend_slot().lock().take();
     let buffer = attached.ok_or_else(|| no_buffer(CALL))?;
-    buffer.flush(comm, CALL).map(|()| buffer.capacity)
+    buffer.flush(comm, CALL, u64::MAX).map(|()| buffer.capacity)
 }
 
-/// Waits until the messages in the buffer of the communicator were sent (MPI_Comm_flush_buffer).
+/// Waits until the messages in the buffer of the communicator were sent (MPI_Comm_flush_buffer). Does not wait for
+/// messages that other threads add meanwhile.
 ///
 /// # Errors
 /// As [`detach`].
 pub fn flush_buffer(comm: &Comm) -> Result<()> {
     const CALL: &str = "flush";
-    comm.bsend_slot().attached().ok_or_else(|| no_buffer(CALL))?.flush(comm, CALL)
+    let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer(CALL))?;
+    let before = buffer.state().count;
+    buffer.flush(comm, CALL, before)
 }
 
-/// Starts to wait until the messages in the buffer of the communicator were sent (MPI_Comm_iflush_buffer).
+/// Starts to wait until the messages in the buffer of the communicator were sent (MPI_Comm_iflush_buffer). Later
+/// messages do not delay the request.
 ///
 /// # Errors
 /// [`ErrorClass::Buffer`] if the communicator has no buffer. The request returns the first error of a send that was
 /// pending when its call returned.
 pub fn iflush_buffer(comm: &Comm) -> Result<Request> {
     let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer("iflush"))?;
-    Ok(Request::flush(BufferFlush { comm: comm.clone(), buffer }))
+    let before = buffer.state().count;
+    Ok(Request::flush(BufferFlush { comm: comm.clone(), buffer, before }))
 }
 
 /// A pending [`iflush_buffer`].
@@ -212,17 +225,18 @@ pub fn iflush_buffer(comm: &Comm) -> Result<Request> {
 pub(super) struct BufferFlush {
     comm: Comm,
     buffer: Arc<BsendBuffer>,
+    /// Sends with this number and higher ones are later than the call.
+    before: u64,
 }
 
 impl BufferFlush {
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
         let mut state = self.buffer.state();
-        state.reap();
-        state.pending.is_empty().then(|| state.error.clone().map_or(Ok(Status::empty()), Err))
+        state.is_flushed(self.before).then(|| state.error.clone().map_or(Ok(Status::empty()), Err))
     }
 
     pub(super) fn wait(&self) -> Result<Status> {
-        self.buffer.flush(&self.comm, "iflush").map(|()| Status::empty())
+        self.buffer.flush(&self.comm, "iflush", self.before).map(|()| Status::empty())
     }
 
     pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {

@@ -23,7 +23,7 @@ use mpj_devices::{
 
 use super::buffered::BsendSlot;
 use super::group::{Comparison, group_compare};
-use super::part_channel::PartTags;
+use super::part_channel::{PartRounds, PartTags};
 use crate::address::PROC_NULL_NUMBER;
 use crate::boot::Boot;
 use crate::collective::blocking::{self, BlockingCall};
@@ -64,6 +64,7 @@ struct CommInner {
     bsend_slot: BsendSlot,
     part_channel: LazyChannel,
     part_tags: PartTags,
+    part_rounds: PartRounds,
     extras: OnceLock<Box<Extras>>,
 }
 
@@ -169,6 +170,7 @@ impl Comm {
             bsend_slot: BsendSlot::default(),
             part_channel: LazyChannel::new(PARTS),
             part_tags: PartTags::default(),
+            part_rounds: PartRounds::default(),
             extras: OnceLock::new(),
         };
         Ok(Comm { inner: Arc::new(inner), path: None })
@@ -276,6 +278,23 @@ impl Comm {
         &self.inner.part_tags
     }
 
+    /// Begins a round of a partitioned message.
+    ///
+    /// # Errors
+    /// The communicator was freed.
+    pub(super) fn begin_part_round(&self, call: &'static str) -> Result<()> {
+        self.check_not_freed(call)?;
+        if self.inner.part_rounds.begin() { Ok(()) } else { Err(Error::from_fault(call, Fault::Freed)) }
+    }
+
+    /// Ends a round, or notes that the communicator was freed.
+    pub(super) fn end_part_round(&self) {
+        let CommInner { engine, p2p, part_channel, part_rounds, .. } = &*self.inner;
+        if part_rounds.end() {
+            part_channel.begin_free(engine, p2p.context());
+        }
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.inner.engine
     }
@@ -349,7 +368,7 @@ impl Comm {
     /// Dropping the last handle frees it, too; a pending request is such a handle.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
-    /// rank has sent can still be received, and collectives complete. A message that matches no posted receive is
+    /// rank has sent can still be received, active rounds of partitioned messages and collectives complete. A message that matches no posted receive is
     /// refused: its sender fails with [`Fault::Refused`] if it waits for the match. An unmatched synchronous send of
     /// this rank to itself fails with [`Fault::Freed`].
     ///
@@ -364,9 +383,8 @@ impl Comm {
             return Err(Error::from_fault("free", Fault::Freed));
         }
         // The channels are freed with the last handle, and pending operations own handles.
-        let CommInner { engine, p2p, part_channel, .. } = &*self.inner;
-        engine.begin_free(p2p);
-        part_channel.refuse_unless_joined(engine, p2p.context());
+        self.engine().begin_free(self.p2p());
+        self.end_part_round();
         self.drop_attributes();
         Ok(())
     }

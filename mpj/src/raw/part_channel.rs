@@ -7,8 +7,11 @@
 //! ```
 //! Each partitioned send reserves one tag of this rank for each of its parts. The sender sends one handshake when the
 //! request is created, and the receiver posts its receive then, so both match in the order of creation.
+//!
+//! A round that is active when the communicator is freed completes, and no other round starts. So the channel refuses
+//! messages as soon as the communicator was freed and no round is active.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::error::{Error, ErrorClass, Result};
 
@@ -34,6 +37,29 @@ impl PartTags {
                 format!("this rank has used {used} of {TAG_COUNT} parts of the communicator: duplicate it");
             Error::new(ErrorClass::Other, call, why)
         })
+    }
+}
+
+/// The number of active rounds of this rank's partitioned messages, plus 1 until the communicator is freed.
+#[derive(Debug)]
+pub(super) struct PartRounds(AtomicUsize);
+
+impl Default for PartRounds {
+    fn default() -> Self {
+        PartRounds(AtomicUsize::new(1))
+    }
+}
+
+impl PartRounds {
+    /// Returns false if the communicator was freed and no round is active.
+    pub(super) fn begin(&self) -> bool {
+        let next = |active: usize| (active > 0).then_some(active + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    /// Ends a round, or notes that the communicator was freed. Returns whether no later call of `begin` returns true.
+    pub(super) fn end(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 

@@ -4,7 +4,8 @@
 //!              start              handshake has arrived           all parts have arrived, wait
 //!   INACTIVE ---------> UNMATCHED ---------------------> POSTED ------------------------------> INACTIVE
 //! ```
-//! The handshake arrives once. Afterwards a start posts the receives of its round at once.
+//! The handshake arrives once. Afterwards a start posts the receives of its round at once. If the request is dropped
+//! before the handshake has arrived, a later request gets it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,11 +185,11 @@ impl PartReceiver {
     /// # Safety
     /// The contract of a receive buffer, until the operation has completed.
     pub(super) unsafe fn start(&mut self) -> Result<()> {
-        self.comm.check_not_freed(INIT)?;
         let mut state = self.state();
         if !matches!(state.round, Round::Inactive) {
             return Err(still_active(INIT));
         }
+        self.comm.begin_part_round(INIT)?;
         state.receives.clear();
         state.complete = 0;
         state.round = if self.link.is_some() { Round::Unmatched } else { Round::Posted };
@@ -329,8 +330,15 @@ impl PartReceiver {
     pub(super) fn wait(&mut self) -> Result<Status> {
         let (engine, info, channel) = self.wait_target();
         let outcome = engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel));
-        self.state().round = Round::Inactive;
+        self.end_round();
         outcome
+    }
+
+    fn end_round(&self) {
+        let ended = std::mem::replace(&mut self.state().round, Round::Inactive);
+        if !matches!(ended, Round::Inactive) {
+            self.comm.end_part_round();
+        }
     }
 
     pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {
@@ -339,5 +347,14 @@ impl PartReceiver {
 
     pub(super) fn name(&self) -> &'static str {
         INIT
+    }
+}
+
+impl Drop for PartReceiver {
+    fn drop(&mut self) {
+        if let Some(Link { channel, handshake, .. }) = &self.link {
+            self.comm.engine().cancel_receive(channel, handshake);
+        }
+        self.end_round();
     }
 }

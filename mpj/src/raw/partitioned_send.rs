@@ -116,10 +116,10 @@ impl PartSender {
     }
 
     pub(super) fn start(&mut self) -> Result<()> {
-        self.comm.check_not_freed(INIT)?;
         if self.is_active {
             return Err(still_active(INIT));
         }
+        self.comm.begin_part_round(INIT)?;
         for part in &mut self.parts {
             *part.get_mut().unwrap_or_else(PoisonError::into_inner) = Part::Unready;
         }
@@ -222,8 +222,14 @@ impl PartSender {
     pub(super) fn wait(&mut self) -> Result<Status> {
         let (engine, info, channel) = self.wait_target();
         let outcome = engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel));
-        self.is_active = false;
+        self.end_round();
         outcome
+    }
+
+    fn end_round(&mut self) {
+        if std::mem::take(&mut self.is_active) {
+            self.comm.end_part_round();
+        }
     }
 
     pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {
@@ -232,5 +238,11 @@ impl PartSender {
 
     pub(super) fn name(&self) -> &'static str {
         INIT
+    }
+}
+
+impl Drop for PartSender {
+    fn drop(&mut self) {
+        self.end_round();
     }
 }

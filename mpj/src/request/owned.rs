@@ -109,6 +109,17 @@ impl<S: SendBuf, R: RecvBuf> OwnedCell<(Vec<S>, Vec<R>)> {
     }
 }
 
+impl<B: RecvBuf> OwnedCell<Vec<B>> {
+    pub(crate) fn bufs_per_rank_in_place(&self) -> CallBufs {
+        // SAFETY: invariant 1: the operation has not started.
+        let bufs = &mut **unsafe { &mut *self.buf.get() };
+        CallBufs::PerRank {
+            send: vec![Buf::in_place()],
+            recv: bufs.iter_mut().map(RecvBuf::recv_buf).collect(),
+        }
+    }
+}
+
 /// A pending operation that owns its buffer until it has completed.
 ///
 /// Dropping the request of an unmatched receive cancels the receive. If the receive has matched, the message is

@@ -146,6 +146,33 @@ fn in_place_exchange_replaces_the_sent_items() {
 }
 
 #[test]
+fn owned_exchange_works_in_place() {
+    for size in [1, 2, 3, 5] {
+        ranks(size, |world| {
+            let me = world.rank();
+            // Both directions of a pair have the same length.
+            let items = |from: usize, to: usize, round: usize| -> Vec<u64> {
+                (0..(from + to) % 4 * 300).map(|at| item(from, to, at + 13 * round)).collect()
+            };
+            let bufs = |round| (0..size).map(|to| items(me, to, round)).collect::<Vec<_>>();
+            let (got, _) = world.start(coll::alltoallw_in_place(bufs(9)))?.wait()?;
+            (0..size).for_each(|from| assert_eq!(got[from], items(from, me, 9)));
+            let mut exchange = world.prepare(coll::alltoallw_in_place(bufs(0)))?;
+            for round in 0..4 {
+                *exchange.buffers_mut() = bufs(round);
+                let got = exchange.start()?.wait()?;
+                (0..size).for_each(|from| assert_eq!(got[from], items(from, me, round)));
+            }
+            // The request no longer has a buffer for each rank.
+            exchange.buffers_mut().pop();
+            let error = exchange.start().map(drop).expect_err("a buffer is missing");
+            assert_eq!(error.class(), ErrorClass::Buffer, "{error}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn persistent_exchange_uses_the_current_buffers() {
     for size in [1, 2, 3, 5] {
         ranks(size, |world| {

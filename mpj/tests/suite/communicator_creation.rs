@@ -76,6 +76,15 @@ fn group_with_a_foreign_process_is_refused_on_all_ranks(world: World) -> mpj::Re
         assert!(error.to_string().contains(text), "{error}");
         let error = pair.create_group(&foreign, 4).expect_err("rank 1 is not in the pair");
         assert_eq!(error.class(), ErrorClass::Group, "{error}");
+        // Both members call. The messages of the failed call do not match those of the next one.
+        for _ in 0..2 {
+            let error = pair.create_group(&world.group(), 4).expect_err("rank 1 is not in the pair");
+            assert!(
+                error.to_string().contains(text.trim_start_matches("rank 1 of the group of 2")),
+                "{error}"
+            );
+        }
+        assert_eq!(members(&pair.create_group(&pair.group(), 4)?, &world)?, [2, 0]);
     }
     let error = world.create_group(&world.group().exclude(&[world.rank()])?, 4).expect_err("not a member");
     assert_eq!(error.to_string(), "create_group: this process is not in the group of 2 ranks");
@@ -150,17 +159,22 @@ fn different_groups_fail_create_group_on_all_ranks() {
     ];
     ranks(4, |world| {
         let me = world.rank();
-        for (case, tag) in cases.iter().zip(0..) {
+        for case in cases {
             if !case[me].is_empty() {
                 let group = world.group().include(case[me])?;
-                let error = world.create_group(&group, tag).expect_err("the groups differ");
+                let error = world.create_group(&group, 7).expect_err("the groups differ");
                 assert_eq!((error.class(), error.call()), (ErrorClass::Group, "create_group"), "{error}");
                 assert!(error.to_string().contains("passed another group than rank 0"), "{error}");
             }
+            // With the same tag: messages of the failed call must not match.
+            for ranks in [&[0, 1, 2][..], &[0, 1], &[3, 0], &[1, 0, 2, 3]] {
+                if ranks.contains(&me) {
+                    let comm = world.create_group(&world.group().include(ranks)?, 7)?;
+                    assert_eq!(members(&comm, &world)?, ranks);
+                }
+            }
         }
-        world.barrier()?;
-        // With another tag it works.
-        world.create_group(&world.group(), 99)?.barrier()
+        Ok(())
     });
 }
 

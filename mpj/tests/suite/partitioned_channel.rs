@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::ranks;
 use crate::intercomm::{SHAPES, connect};
-use mpj::Fault;
 use mpj::raw::{self, Buf, PersistentOperation};
+use mpj::{ErrorClass, Fault};
 
 /// Bytes of a part that waits for its receiver on every device.
 const LONG: usize = 1 << 20;
@@ -40,6 +40,106 @@ fn communicator_that_was_freed_without_a_receive_refuses_the_parts() {
             let error = filling.wait().expect_err("nobody receives the parts");
             assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
             world.send(&[0u8; 0], 1, 0)
+        });
+    }
+}
+
+/// Rank 1 frees the communicator with an inactive receive, which it keeps.
+#[test]
+fn freed_communicator_refuses_the_parts_of_an_inactive_receive() {
+    ranks(2, |world| {
+        let comm = world.dup()?;
+        if world.rank() == 1 {
+            let recv = comm.precv_init(vec![0u8; 2 * LONG], 2, 0, 0)?;
+            comm.free()?;
+            world.barrier()?;
+            world.recv(&mut [0u8; 0], 0, 0)?;
+            drop(recv);
+            return Ok(());
+        }
+        let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
+        let filling = send.start()?;
+        filling.part(0)?.ready()?;
+        world.barrier()?;
+        let _late = filling.part(1)?.ready();
+        let error = filling.wait().expect_err("rank 1 starts no receive");
+        assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
+        world.send(&[0u8; 0], 1, 0)
+    });
+}
+
+/// Rank 1 frees the communicator before the handshake arrives.
+#[test]
+fn active_round_outlives_its_communicator() {
+    ranks(2, |world| {
+        let comm = world.dup()?;
+        if world.rank() == 1 {
+            let mut recv = comm.precv_init(vec![0u8; 2 * LONG], 2, 0, 0)?;
+            let arriving = recv.start()?;
+            comm.free()?;
+            world.barrier()?;
+            assert_eq!(arriving.wait()?, vec![1u8; 2 * LONG]);
+            world.barrier()?;
+            return world.recv(&mut [0u8; 0], 0, 0).map(drop);
+        }
+        world.barrier()?;
+        let new = |tag| comm.psend_init(vec![1u8; 2 * LONG], 2, 1, tag);
+        let mut send = new(0)?;
+        let filling = send.start()?;
+        (0..2).try_for_each(|part| filling.part(part)?.ready())?;
+        filling.wait()?;
+        world.barrier()?;
+        let mut refused = new(1)?;
+        let filling = refused.start()?;
+        let _ready = (0..2).try_for_each(|part| filling.part(part)?.ready());
+        let error = filling.wait().expect_err("the last round of rank 1 has ended");
+        assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
+        world.send(&[0u8; 0], 1, 0)
+    });
+    ranks(1, |world| {
+        let comm = world.dup()?;
+        let mut recv = comm.precv_init([0u8; 4], 2, 0, 0)?;
+        let mut send = comm.psend_init([7u8; 4], 4, 0, 0)?;
+        let (arriving, filling) = (recv.start()?, send.start()?);
+        comm.free()?;
+        (0..4).try_for_each(|part| filling.part(part)?.ready())?;
+        filling.wait()?;
+        assert_eq!(arriving.wait()?, [7; 4]);
+        assert_eq!(recv.start().expect_err("freed").class(), ErrorClass::Comm);
+        Ok(())
+    });
+}
+
+/// An inactive receive, and one whose round is active.
+#[test]
+fn dropped_receive_leaves_the_handshake_to_the_next_one() {
+    for is_active in [false, true] {
+        ranks(2, |world| {
+            if world.rank() == 1 {
+                let mut dropped = world.precv_init([0u8; 6], 2, 0, 0)?;
+                if is_active {
+                    let _round = dropped.start()?;
+                }
+                drop(dropped);
+                let mut recv = world.precv_init([0u8; 6], 3, 0, 0)?;
+                world.barrier()?;
+                for round in 0..3 {
+                    assert_eq!(recv.start()?.wait()?, [round; 6]);
+                }
+                return Ok(());
+            }
+            world.barrier()?;
+            let mut send = world.psend_init([0u8; 6], 2, 1, 0)?;
+            for round in 0..3 {
+                let filling = send.start()?;
+                for part in 0..2 {
+                    let mut items = filling.part(part)?;
+                    items.fill(round);
+                    items.ready()?;
+                }
+                filling.wait()?;
+            }
+            Ok(())
         });
     }
 }

@@ -223,6 +223,28 @@ fn flush_is_a_request() {
 }
 
 #[test]
+fn flush_does_not_wait_for_later_messages() {
+    ranks(2, |world| {
+        const LEN: usize = 1 << 20;
+        if world.rank() == 1 {
+            world.recv_vec::<u8>(0, 0)?;
+            world.recv(&mut [0u8], 0, 2)?; // the flush has completed
+            return world.recv_vec::<u8>(0, 1).map(drop);
+        }
+        let (comm, items) = (world.as_raw(), vec![1u8; LEN]);
+        raw::attach(comm, usize::MAX)?;
+        // SAFETY: the message is copied.
+        unsafe { raw::bsend(comm, Buf::slice(&items), 1, 0)? };
+        let flushed = raw::iflush_buffer(comm)?;
+        // SAFETY: as above.
+        unsafe { raw::bsend(comm, Buf::slice(&items), 1, 1)? };
+        flushed.wait()?;
+        world.send(&[0u8], 1, 2)?;
+        raw::detach(comm).map(drop)
+    });
+}
+
+#[test]
 fn inactive_persistent_requests_are_not_waited_for() {
     ranks(1, |world| {
         let send = raw::send_init(world.as_raw(), Buf::empty(), 0, 0, Mode::Standard, None)?;

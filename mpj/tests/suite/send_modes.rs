@@ -277,3 +277,124 @@ fn attached_buffer_outlives_its_rank() {
     });
     drop(buffers);
 }
+
+#[test]
+fn buffered_messages_outlive_their_communicator() {
+    for frees in [false, true] {
+        ranks(2, |world| {
+            let (me, other) = (world.rank(), 1 - world.rank());
+            let comm = world.dup()?;
+            let buffer = comm.attach(2 * (LONG + BSEND_OVERHEAD))?;
+            comm.bsend(&samples::<u8>(me, 0, LONG), other, 0)?;
+            comm.bsend(&samples::<u8>(me, 1, LONG), me, 0)?;
+            let mut mine = vec![0u8; LONG];
+            comm.recv(&mut mine, me, 0)?;
+            assert_eq!(mine, samples::<u8>(me, 1, LONG));
+            let receiving = comm.irecv(vec![0u8; LONG], other, 0)?;
+            if frees {
+                comm.free()?;
+            }
+            drop(comm);
+            buffer.flush()?;
+            assert_eq!(receiving.wait()?.0, samples::<u8>(other, 0, LONG));
+            buffer.detach()
+        });
+    }
+}
+
+#[test]
+fn one_of_many_threads_attaches() {
+    ranks(1, |world| {
+        for _ in 0..50 {
+            let attach = || world.attach(BSEND_OVERHEAD);
+            let all = thread::scope(|scope| {
+                let threads = [scope.spawn(attach), scope.spawn(attach), scope.spawn(attach)];
+                threads.map(|thread| thread.join().expect("does not panic"))
+            });
+            assert_eq!(all.iter().filter(|buffer| buffer.is_ok()).count(), 1);
+        }
+        let empty = world.attach(0)?;
+        assert_eq!(world.bsend(&[0u8; 0], 0, 0).expect_err("no space").class(), ErrorClass::Buffer);
+        world.bsend(&[0u8; 0], PROC_NULL, 0)?;
+        empty.detach()
+    });
+}
+
+#[test]
+fn exchange_of_other_lengths() {
+    for size in [1, 2] {
+        ranks(size, |world| {
+            let (me, other) = (world.rank(), world.size() - 1 - world.rank());
+            for (long, short) in [(1, 0), (1000, 999), (LONG, 1000), (LONG, LONG - 1)] {
+                let receiving =
+                    (world.irecv(vec![0u8; long], other, 0)?, world.irecv(vec![0u8; short], other, 2)?);
+                // Each rank receives a shorter message, and then a longer one.
+                let extra = world.isend(samples::<u8>(me, 5, short), other, 1)?;
+                let mut item = samples::<u8>(me, 0, long);
+                let status = world.sendrecv_replace(&mut item, other, 0, other, 1)?;
+                assert_eq!(status.bytes(), short);
+                assert_eq!(item[..short], samples::<u8>(other, 5, short));
+                assert_eq!(item[short..], samples::<u8>(me, 0, long)[short..]);
+                extra.wait()?;
+                let extra = world.isend(samples::<u8>(me, 6, long), other, 3)?;
+                let mut item = samples::<u8>(me, 7, short);
+                let error = world.sendrecv_replace(&mut item, other, 2, other, 3).expect_err("too long");
+                assert_eq!(error.class(), ErrorClass::Truncate, "{error}");
+                extra.wait()?;
+                // Both calls have sent their contents.
+                assert_eq!(receiving.0.wait()?.0, samples::<u8>(other, 0, long));
+                assert_eq!(receiving.1.wait()?.0, samples::<u8>(other, 7, short));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// The threads of each rank exchange with those of the other rank, and with those of their own rank.
+#[test]
+fn many_threads_exchange() {
+    const THREADS: usize = 3;
+    ranks(2, |world| {
+        let me = world.rank();
+        let exchange = |thread: usize| {
+            let world = &world;
+            move || -> mpj::Result<()> {
+                for round in 0..40 {
+                    let other = [1 - me, me][round % 2];
+                    // With itself, thread 0 exchanges with 1, and 2 with itself.
+                    let partner = if other == me { [1, 0, 2][thread] } else { thread };
+                    let len = [0, 10, 3000, 100_000][round / 2 % 4];
+                    let mut item = samples::<u16>(me, 10 * thread + round, len);
+                    let (mine, theirs) = (thread as i32, partner as i32);
+                    world.sendrecv_replace(&mut item, other, mine, other, theirs)?;
+                    assert_eq!(item, samples::<u16>(other, 10 * partner + round, len));
+                    world.rsend(&[round], other, 100 + mine)?;
+                    let mut got = [usize::MAX];
+                    world.recv(&mut got, other, 100 + theirs)?;
+                    assert_eq!(got, [round]);
+                }
+                Ok(())
+            }
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(exchange(thread))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("does not panic"))
+        })
+    });
+}
+
+#[test]
+fn ready_send_to_this_rank_itself_needs_no_receive() {
+    ranks(1, |world| {
+        for len in [0, 1, 100, LONG] {
+            world.rsend(&samples::<u8>(0, 0, len), 0, 0)?;
+            let sending = world.irsend(samples::<u8>(0, 1, len), 0, 1)?;
+            assert_eq!(world.recv_vec::<u8>(0, 1)?.0, samples::<u8>(0, 1, len));
+            assert_eq!(sending.wait()?.0, samples::<u8>(0, 1, len));
+            let mut got = vec![0u16; len];
+            let error = world.recv(&mut got, 0, 0);
+            assert_eq!(error.is_err(), len > 0, "another type");
+        }
+        Ok(())
+    });
+}

@@ -143,6 +143,13 @@ pub(crate) enum RankProgram {
     /// MATCH,queue,order,messages,median us,min us,ns per message (queue: the receives were posted, or the messages
     /// were unexpected; order: of the receives; reverse_any: in reverse, from any source)
     Matching(MatchingArgs),
+    /// How much of a message of 4 MiB is transferred while both ranks compute
+    ///
+    /// Run it also with MPJ_PROGRESS=thread, with which a thread of each rank makes progress.
+    ///
+    /// OVERLAP,bytes,us of the transfer alone,us of the computation alone,us of both,per cent of the transfer that
+    /// overlaps with the computation (medians)
+    Overlap(OverlapArgs),
     /// Typed calls, requests, futures and sets, in messages of a rank to itself
     ///
     /// CALL,name,median ns,min ns,max ns,name of the call to compare with,ns over it (for sending and receiving 8 bytes)
@@ -281,6 +288,15 @@ pub(crate) struct MatchingArgs {
     pub(crate) run: MeasureArgs,
 }
 
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct OverlapArgs {
+    /// Milliseconds of the measurement
+    #[arg(default_value = "500", value_parser = milliseconds, allow_negative_numbers = true)]
+    pub(crate) ms: f64,
+    #[command(flatten)]
+    pub(crate) run: MeasureArgs,
+}
+
 impl RankProgram {
     pub(crate) fn measuring(&self) -> MeasureArgs {
         match self {
@@ -290,6 +306,7 @@ impl RankProgram {
             | RankProgram::Paths(PathsArgs { run, .. })
             | RankProgram::Tune(TuneArgs { run, .. })
             | RankProgram::Matching(MatchingArgs { run, .. })
+            | RankProgram::Overlap(OverlapArgs { run, .. })
             | RankProgram::Calls(run) => *run,
             RankProgram::Hello(ranks) => MeasureArgs { ranks: *ranks, bind: Some(Bind::None), stats: false },
         }

@@ -29,6 +29,7 @@ impl RankProgram {
             RankProgram::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
             RankProgram::Calls(_) if ranks != 1 => Some(format!("calls needs 1 rank (-n 1), not {ranks}")),
             RankProgram::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
+            RankProgram::Overlap(_) if ranks != 2 => Some(format!("overlap needs 2 ranks, not {ranks}")),
             RankProgram::Tune(_) if ranks != 2 => Some(format!("tune needs 2 ranks, not {ranks}")),
             RankProgram::Paths(_) if ranks != 2 => Some(format!("paths needs 2 ranks, not {ranks}")),
             RankProgram::Paths(PathsArgs { max_bytes, .. }) if *max_bytes < 64 => {
@@ -60,6 +61,7 @@ impl RankProgram {
             RankProgram::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
             RankProgram::Tune(args) => perf::paths::tune::run(world, args.ms, &args.file),
             RankProgram::Matching(args) => perf::matching::run(world, args.messages),
+            RankProgram::Overlap(args) => perf::overlap::run(world, args.ms),
             RankProgram::Calls(_) => perf::calls::run(world),
             RankProgram::Hello(_) => Ok(()),
         }
@@ -184,7 +186,7 @@ fn print_clap_error(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => reject(
-            "expected a program: pingpong, coll, ddt, paths, tune, matching, pools, serde or hello (see mpj-perf --help)",
+            "expected a program: pingpong, coll, ddt, paths, tune, matching, overlap, calls, pools, serde or hello (see mpj-perf --help)",
         ),
         _ => {
             let message = error.render().to_string();

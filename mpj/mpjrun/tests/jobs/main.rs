@@ -24,6 +24,7 @@ mod hydra;
 mod intercomm;
 mod io;
 mod job;
+mod large;
 mod late_join;
 #[path = "../../../tests/suite/common/messages.rs"]
 mod message_programs;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         hydra::TESTS,
         intercomm::TESTS,
         io::TESTS,
+        large::TESTS,
         late_join::TESTS,
         recv_block::TESTS,
         messages::TESTS,

@@ -11,8 +11,8 @@ use mpj_devices::conformance::{Member, find};
 use crate::job::limit;
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, connect, devices, env, hosts, intercomm, late_join, messages, parameters, progress,
-    recv_block, schedules, trace,
+    boot, collectives, connect, devices, env, hosts, intercomm, large, late_join, messages, parameters,
+    progress, recv_block, schedules, trace,
 };
 
 /// Prints a line with one write.
@@ -58,6 +58,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     }
     if role == "own-device" {
         return devices::run_with_own_device();
+    }
+    if role == "large" {
+        return mpj::run(|world| large::exchange(&world));
     }
     if role == "every-step" {
         return mpj::run(|world| every_step(&world));

@@ -72,36 +72,20 @@ impl Comm {
         source: u32,
         id: (ControlKind, i32),
     ) -> Result<Vec<u64>> {
-        let message = self.match_control(call, source, id, |from| from == source)?;
+        let message = self.match_control(call, source, id)?;
         self.receive_words(call, message)
-    }
-
-    /// Waits for a message of this kind and tag from any rank; returns its sender and its words. Fails if `awaited`
-    /// takes no further part.
-    ///
-    /// # Errors
-    /// As [`recv_control`](Self::recv_control).
-    pub(crate) fn recv_any_control(
-        &self,
-        call: &'static str,
-        awaited: u32,
-        id: (ControlKind, i32),
-    ) -> Result<(u32, Vec<u64>)> {
-        let message = self.match_control(call, awaited, id, |_| true)?;
-        Ok((message.envelope().source, self.receive_words(call, message)?))
     }
 
     fn match_control(
         &self,
         call: &'static str,
-        awaited: u32,
+        source: u32,
         (kind, tag): (ControlKind, i32),
-        accepts_source: impl Fn(u32) -> bool,
     ) -> Result<MatchedMessage> {
         let channel = self.control(call)?;
-        let pattern = Pattern { source: awaited.cast_signed(), tag };
+        let pattern = Pattern { source: source.cast_signed(), tag };
         let accepts = |message: &Envelope| {
-            message.tag == tag && message.immediate == kind as u32 && accepts_source(message.source)
+            message.tag == tag && message.immediate == kind as u32 && message.source == source
         };
         let take = || channel.take_unexpected(usize::MAX, accepts).map(Ok);
         let poll = |(): &mut ()| {
@@ -111,7 +95,7 @@ impl Comm {
                 take().or(Some(Err(fault)))
             })
         };
-        let what = |(): &()| WaitReason::recv(call, &channel, awaited.cast_signed(), tag);
+        let what = |(): &()| WaitReason::recv(call, &channel, source.cast_signed(), tag);
         self.engine().wait_for(&mut (), poll, what).map_err(|fault| Error::from_fault(call, fault))
     }
 

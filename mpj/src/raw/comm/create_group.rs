@@ -4,9 +4,17 @@
 //!   member ── Join: a digest of its group, or its error ──► root: the member with the lowest rank
 //!   member ◄── JoinReply: the context id, or an error ───── root
 //! ```
-//! The root waits for every member, so all of them have called when one returns. A member whose group differs from that
-//! of the root passes the root's error on to its own group, because the root does not know all of its members.
+//! The root waits for every member, so all of them have called when one returns. It does so even after an error: each
+//! call sends one digest and receives one outcome, and leaves no message for a later call with the same tag.
+//!
+//! The root might not know all members of a group that differs from its own. It asks a member with another digest for
+//! the ranks of that group, and waits for them, too:
+//! ```text
+//!   member ◄── JoinReply: the request for its group ─────── root
+//!   member ── Join: the other ranks of its group ─────────► root
+//! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mpj_devices::{Group, PeerId};
@@ -31,6 +39,8 @@ struct Creation<'a> {
 /// The first word of a message.
 const OK: u64 = 0;
 const FAILED: u64 = 1;
+/// The first word of a request for the members of a group.
+const LIST_GROUP: u64 = 2;
 
 impl Comm {
     /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
@@ -42,8 +52,7 @@ impl Comm {
     /// # Errors
     /// [`ErrorClass::Group`] if this rank is not in the group, if a process of the group is not in this communicator,
     /// or if members have passed different groups with the same lowest rank; [`ErrorClass::Tag`] if the tag is negative;
-    /// a rank of this communicator has died, or a member has exited or has too many communicators. After an error, use
-    /// another tag.
+    /// a rank of this communicator has died, or a member has exited or has too many communicators.
     pub fn create_group(&self, group: &Group, tag: i32) -> Result<Self> {
         const CALL: &str = "create_group";
         if tag < 0 {
@@ -96,29 +105,49 @@ impl Comm {
 impl Creation<'_> {
     /// The part of the root: waits for all members, and sends them the id or an error.
     fn lead(&self, ready: Result<()>) -> Result<u64> {
-        let agreed = ready.and_then(|()| {
-            for member in &self.others {
-                let words = self.parent.recv_control(self.call, *member, (Join, self.tag))?;
-                self.check_member(*member, &words)?;
-            }
-            Ok(self.parent.new_context_id())
-        });
-        match &agreed {
-            Ok(id) => self.reply(&[OK, self.digest, *id]),
-            Err(error) => self.reply(&self.encode(error)),
+        let mut known: BTreeSet<u32> = self.others.iter().copied().collect();
+        let (mut members, mut digests) = (self.others.clone(), BTreeSet::from([self.digest]));
+        let (mut outcome, mut next) = (ready, 0);
+        while let Some(member) = members.get(next).copied() {
+            next += 1;
+            let joined = self.receive_join(member, &mut digests);
+            let (joined, others) = joined.unwrap_or_else(|error| (Err(error), Vec::new()));
+            members.extend(others.into_iter().filter(|other| known.insert(*other)));
+            outcome = outcome.and(joined);
+        }
+        let agreed = outcome.map(|()| self.parent.new_context_id());
+        let reply = match &agreed {
+            Ok(id) => vec![OK, *id],
+            Err(error) => self.encode(error),
+        };
+        for member in members {
+            // A member that cannot be reached learns of the reason itself.
+            let _ = self.reply(member, &reply);
         }
         agreed
     }
 
-    fn check_member(&self, member: u32, words: &[u64]) -> Result<()> {
-        match words {
-            [OK, digest] if *digest == self.digest => Ok(()),
-            [OK, _] => {
+    /// Receives the digest of a member. If it is new, receives the ranks of the group as well. Returns whether the
+    /// member agrees, and these ranks.
+    fn receive_join(&self, member: u32, digests: &mut BTreeSet<u64>) -> Result<(Result<()>, Vec<u32>)> {
+        let words = self.parent.recv_control(self.call, member, (Join, self.tag))?;
+        let [status, digest, ..] = *words.as_slice() else { return Err(self.invalid(member)) };
+        let joined = match status {
+            FAILED => Err(self.decode(member, &words)),
+            _ if digest == self.digest => Ok(()),
+            _ => {
                 let why = format!("rank {member} passed another group than rank {}", self.root);
                 Err(Error::new(ErrorClass::Group, self.call, why))
             }
-            _ => Err(self.decode(member, words)),
+        };
+        let mut others = Vec::new();
+        if digests.insert(digest) {
+            self.reply(member, &[LIST_GROUP])?;
+            let ranks = self.parent.recv_control(self.call, member, (Join, self.tag))?;
+            let valid = |rank| u32::try_from(rank).ok().filter(|rank| *rank < self.parent.size());
+            others.extend(ranks.into_iter().filter_map(valid).filter(|rank| *rank != self.root));
         }
+        Ok((joined, others))
     }
 
     /// The part of a member that is not the root.
@@ -127,29 +156,30 @@ impl Creation<'_> {
             Ok(()) => vec![OK, self.digest],
             Err(error) => self.encode(error),
         };
-        self.parent.send_control(self.call, self.root, (Join, self.tag), &join)?;
-        ready?;
-        let (from, words) = self.parent.recv_any_control(self.call, self.root, (JoinReply, self.tag))?;
-        match &*words {
-            [OK, digest, id] if *digest == self.digest && from == self.root => Ok(*id),
-            [FAILED, digest, ..] => {
-                if from == self.root && *digest != self.digest {
-                    self.reply(&words);
+        self.send_join(&join)?;
+        loop {
+            let words = self.parent.recv_control(self.call, self.root, (JoinReply, self.tag))?;
+            match *words.as_slice() {
+                [LIST_GROUP] => {
+                    self.send_join(&self.others.iter().map(|rank| (*rank).into()).collect::<Vec<u64>>())?
                 }
-                Err(self.decode(from, &words))
-            }
-            _ => {
-                let why = format!("rank {from} sent an invalid reply");
-                Err(Error::new(ErrorClass::Intern, self.call, why))
+                [OK, id] => return ready.map(|()| id),
+                [FAILED, ..] => return ready.and_then(|()| Err(self.decode(self.root, &words))),
+                _ => return Err(self.invalid(self.root)),
             }
         }
     }
 
-    /// Sends words to all other members. A member that cannot be reached learns of the reason itself.
-    fn reply(&self, words: &[u64]) {
-        for member in self.others.iter().filter(|member| **member != self.root) {
-            let _ = self.parent.send_control(self.call, *member, (JoinReply, self.tag), words);
-        }
+    fn send_join(&self, words: &[u64]) -> Result<()> {
+        self.parent.send_control(self.call, self.root, (Join, self.tag), words)
+    }
+
+    fn reply(&self, member: u32, words: &[u64]) -> Result<()> {
+        self.parent.send_control(self.call, member, (JoinReply, self.tag), words)
+    }
+
+    fn invalid(&self, from: u32) -> Error {
+        Error::new(ErrorClass::Intern, self.call, format!("rank {from} sent an invalid message"))
     }
 
     fn encode(&self, error: &Error) -> Vec<u64> {

@@ -47,10 +47,12 @@ impl LazyChannel {
         }
     }
 
-    /// Refuses the messages of the channel if this rank has not joined it and so has no operations there.
-    pub(super) fn refuse_unless_joined(&self, engine: &Engine, context: u64) {
-        if self.joined().is_none() {
-            engine.refuse(context | self.bits);
+    /// Refuses the messages of the channel that match no posted receive. This rank starts no further operation there.
+    pub(super) fn begin_free(&self, engine: &Engine, context: u64) {
+        let joined = self.joined().clone();
+        match joined {
+            Some(channel) => engine.begin_free(&channel),
+            None => engine.refuse(context | self.bits),
         }
     }
 

@@ -10,6 +10,7 @@ mod ddt_patterns;
 mod interleaved;
 pub(crate) mod matching;
 mod memory;
+pub(crate) mod overlap;
 pub(crate) mod paths;
 pub(crate) mod payloads;
 pub(crate) mod pingpong;
