@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use super::host_watch::{ACCEPT_INTERVAL, HostWatch, WatchPort};
 use super::local::LocalListener;
 use super::peers::{RootListener, ToRoot, Upstream};
+use super::routing::ARRIVAL_INTERVAL;
 use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
@@ -32,6 +33,7 @@ pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
     while agent.stage != Stage::Over {
         agent.wait();
         agent.accept();
+        agent.check_arrivals();
         agent.read_processes();
         agent.read_agents();
         agent.poll_process_manager();
@@ -95,6 +97,8 @@ pub(super) struct Agent {
     pub(super) accepts_at: Option<Instant>,
     /// Since when a process waits because this process lacks descriptors.
     pub(super) lacks_since: Option<Instant>,
+    /// When to look for processes that have exited before they connected; `None` after all have connected.
+    pub(super) arrivals_due: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) role: Role,
@@ -128,6 +132,7 @@ impl Agent {
             listener,
             accepts_at: None,
             lacks_since: None,
+            arrivals_due: Some(Instant::now() + ARRIVAL_INTERVAL),
             role,
             manager,
             watch_port,
@@ -149,7 +154,7 @@ impl Agent {
         };
         let of_watches = self.watches.iter().filter_map(|(_, watch)| watch.due()).min();
         let of_port = self.watch_port.as_ref().map(|_| now + ACCEPT_INTERVAL);
-        [of_stage, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
+        [of_stage, of_watches, of_port, self.accepts_at, self.arrivals_due].into_iter().flatten().min()
     }
 
     /// Waits for input, for space to write, or until something is due.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
-use super::event_loop::{Agent, Relay, Role, Stage};
+use super::event_loop::{Agent, LocalProcess, Relay, Role, Stage};
 use super::peers::{FromRoot, ToRoot};
 use crate::boot::control_plane::{ControlConnection, Outgoing, To};
 use crate::boot::proven::ACCEPT_RETRY;
@@ -15,6 +15,9 @@ use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome
 /// How long a process waits for an agent that has no descriptor for its connection. Then the job fails, because the
 /// process that would close a descriptor may itself be the one that waits.
 const LACK_LIMIT: Duration = Duration::from_secs(20);
+
+/// How often an agent looks for processes that have exited before they connected.
+pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Agent {
     /// Accepts the processes of this host that wait.
@@ -53,6 +56,30 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    /// Finds the processes that have exited before they connected, which not every process manager reports.
+    pub(super) fn check_arrivals(&mut self) {
+        let now = Instant::now();
+        if self.arrivals_due.is_none_or(|due| now < due) {
+            return;
+        }
+        let is_missing = |process: &LocalProcess| process.connection.is_none() && !process.ended;
+        let has_exited =
+            |process: &LocalProcess| is_missing(process) && self.listener.has_exited(process.rank);
+        let indices = 0..self.processes.len();
+        let exited: Vec<usize> = indices.filter(|index| has_exited(&self.processes[*index])).collect();
+        // They may have connected before they exited.
+        self.accept();
+        for index in exited {
+            let process = &mut self.processes[index];
+            if is_missing(process) {
+                process.ended = true;
+                let rank = process.rank;
+                self.on_closed(rank, "exited or was killed before it had joined the job".into());
+            }
+        }
+        self.arrivals_due = self.processes.iter().any(is_missing).then(|| now + ARRIVAL_INTERVAL);
     }
 
     pub(super) fn read_processes(&mut self) {

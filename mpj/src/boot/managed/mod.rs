@@ -130,14 +130,8 @@ pub(super) fn join(
     mut manager: Box<dyn ProcessManager>,
     on_job_end: JobEndFn,
 ) -> Result<Vec<LaunchedBoot>, String> {
-    let rank = manager.rank();
-    let (names, setup) = match prepare(&mut *manager) {
+    let (socket, setup) = match prepare(&mut *manager) {
         Ok(prepared) => prepared,
-        Err(why) => return Err(session::end_job(manager, why)),
-    };
-    // Without a socket, an agent of this process would wait for this process, and the other ranks for both.
-    let socket = match RankSocket::bind(&names, rank) {
-        Ok(socket) => socket,
         Err(why) => return Err(session::end_job(manager, why)),
     };
     let session = Arc::new(match setup {
@@ -153,9 +147,9 @@ pub(super) fn join(
     Ok(boots)
 }
 
-/// Passes the fence with all ranks, after which the agents have their addresses. Returns the names of the sockets of
-/// this host and, for its first rank, the parts of the agent.
-fn prepare(manager: &mut dyn ProcessManager) -> Result<(LocalNames, Option<AgentSetup>), String> {
+/// Passes the fence with all ranks, after which the agents have their addresses. Returns the socket of this rank and, for
+/// the first rank of a host, the parts of the agent.
+fn prepare(manager: &mut dyn ProcessManager) -> Result<(RankSocket, Option<AgentSetup>), String> {
     let (rank, size) = (manager.rank(), manager.size());
     if size > MAX_RANKS {
         return Err(format!("the process manager started {size} ranks, but a job has at most {MAX_RANKS}"));
@@ -163,12 +157,14 @@ fn prepare(manager: &mut dyn ProcessManager) -> Result<(LocalNames, Option<Agent
     let hosts = manager.hosts()?;
     let host = hosts.host_of(rank).ok_or("the process manager's map has no host of this rank")?;
     let names = LocalNames::new(manager.job(), host);
+    // After the fence, the agent can tell a process that has exited from one that has not connected yet.
+    let socket = RankSocket::bind(&names, rank)?;
     if hosts.index_of(rank) == Some(0) {
-        let setup = prepare_agent(manager, hosts, host, names.clone())?;
-        return Ok((names, Some(setup)));
+        let setup = prepare_agent(manager, hosts, host, names)?;
+        return Ok((socket, Some(setup)));
     }
     manager.fence()?;
-    Ok((names, None))
+    Ok((socket, None))
 }
 
 fn prepare_agent(

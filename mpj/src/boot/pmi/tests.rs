@@ -232,6 +232,10 @@ fn serve(stream: UnixStream, store: &str, barrier: &Barrier) -> Vec<String> {
                 "cmd=barrier_out"
             }
             Some("cmd=finalize") => "cmd=finalize_ack",
+            Some("cmd=abort") => {
+                requests.push(line);
+                break;
+            }
             _ => panic!("unexpected request: {line}"),
         };
         (&stream).write_all(format!("{reply}\n").as_bytes()).unwrap();
@@ -272,4 +276,25 @@ fn requests_do_not_depend_on_the_number_of_ranks() {
             assert_eq!(requests.len(), 5, "{requests:?}");
         }
     }
+}
+
+/// Slurm reports no process that exits, and the agent gets no connection whose end it could read.
+#[test]
+fn rank_that_exits_between_barrier_and_agent_ends_the_job() {
+    let store = format!("store-{}-exits", std::process::id());
+    let barrier = Arc::new(Barrier::new(2));
+    let client = |rank| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (store, barrier) = (store.clone(), Arc::clone(&barrier));
+        let served = std::thread::spawn(move || serve(ours, &store, &barrier));
+        (PmiClient::inherited(theirs, rank, 2).unwrap(), served)
+    };
+    let (first, served) = client(0);
+    let (mut second, _) = client(1);
+    let exits = std::thread::spawn(move || second.fence());
+    let boot = managed::join(Box::new(first), |_| ()).unwrap().remove(0);
+    assert_eq!(exits.join().unwrap(), Ok(()));
+    boot.fence().unwrap_err();
+    let requests = served.join().unwrap();
+    assert_eq!(requests.last().map(String::as_str), Some("cmd=abort exitcode=1"), "{requests:?}");
 }
