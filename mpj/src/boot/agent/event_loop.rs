@@ -13,6 +13,7 @@ use super::host_watch::{ACCEPT_INTERVAL, HostWatch, WatchPort};
 use super::local::LocalListener;
 use super::peers::{RootListener, ToRoot, Upstream};
 use super::routing::ARRIVAL_INTERVAL;
+use super::watching::CONNECT_LIMIT;
 use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd, JobMonitor};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
@@ -37,6 +38,7 @@ pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
         agent.read_processes();
         agent.read_agents();
         agent.poll_process_manager();
+        agent.check_relays(Instant::now());
         agent.check_hosts();
         agent.flush();
         agent.tick(Instant::now());
@@ -82,7 +84,13 @@ pub(super) struct Relay {
 }
 
 pub(super) enum Role {
-    Root { monitor: Box<JobMonitor>, relays: Vec<Relay>, listener: Option<RootListener> },
+    Root {
+        monitor: Box<JobMonitor>,
+        relays: Vec<Relay>,
+        listener: Option<RootListener>,
+        /// When the agents of the other hosts must have connected; `None` afterwards.
+        relays_due: Option<Instant>,
+    },
     Relay(Upstream),
 }
 
@@ -112,14 +120,17 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
+    pub(super) fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
         let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port } = setup;
         let ranks = hosts.ranks_of(host);
         let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
         let role = match peers {
-            Peers::Root(listener) => {
-                Role::Root { monitor: Box::new(JobMonitor::new(hosts.size())), relays: Vec::new(), listener }
-            }
+            Peers::Root(listener) => Role::Root {
+                monitor: Box::new(JobMonitor::new(hosts.size())),
+                relays: Vec::new(),
+                relays_due: listener.is_some().then(|| Instant::now() + CONNECT_LIMIT),
+                listener,
+            },
             Peers::Relay(upstream) => Role::Relay(upstream),
         };
         Agent {
@@ -146,9 +157,9 @@ impl Agent {
     fn due(&self, now: Instant) -> Option<Instant> {
         let of_stage = match (&self.role, self.stage) {
             (_, Stage::Failed(_, until) | Stage::Ending(_, until)) => Some(until),
-            (Role::Root { monitor, listener, .. }, _) => {
+            (Role::Root { monitor, listener, relays_due, .. }, _) => {
                 let strangers = listener.as_ref().and_then(RootListener::due);
-                [monitor.due(), strangers].into_iter().flatten().min()
+                [monitor.due(), strangers, *relays_due].into_iter().flatten().min()
             }
             (Role::Relay(_), _) => None,
         };

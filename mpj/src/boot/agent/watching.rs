@@ -1,8 +1,8 @@
-//! The watches of an agent over other hosts, and what it does if one of them is cut off.
+//! The watches of an agent over other hosts, and what it does if one of them is cut off or its agent never connects.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
@@ -12,7 +12,29 @@ use super::peers::ToRoot;
 use crate::boot::control_plane::To;
 use crate::boot::wire::{ToProcess, WireExit};
 
+/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported by
+/// its process manager, if that reports the exits of processes.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+
 impl Agent {
+    /// Reports the ranks of the hosts whose agents have not connected in time.
+    pub(super) fn check_relays(&mut self, now: Instant) {
+        let Role::Root { relays, relays_due, .. } = &mut self.role else { return };
+        if relays_due.is_none_or(|due| now < due) {
+            return;
+        }
+        *relays_due = None;
+        let own = self.hosts.host_of(0);
+        let is_missing = |host: &HostId| Some(*host) != own && relays.iter().all(|relay| relay.host != *host);
+        let missing = self.hosts.runs().filter(|(host, _)| is_missing(host)).flat_map(|(_, ranks)| ranks);
+        let seconds = CONNECT_LIMIT.as_secs();
+        for rank in missing.collect::<Vec<u32>>() {
+            let why =
+                format!("was lost: the agent of its host has not connected to rank 0 within {seconds} s");
+            self.on_closed(rank, why);
+        }
+    }
+
     /// Returns the address at which the agent at the other end of a connection can watch this host.
     pub(super) fn watch_address(&self, connection: BorrowedFd<'_>) -> Option<SocketAddr> {
         self.watch_port.as_ref()?.address_for(connection)
@@ -84,3 +106,6 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
