@@ -35,7 +35,7 @@ impl ProcessManager for Silent {
         Ok(())
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    fn fence(&mut self, _: Duration) -> Result<(), String> {
         Ok(())
     }
 
