@@ -8,6 +8,9 @@ use rustix::io::FdFlags;
 
 use super::wire::CONTROL_VAR;
 
+/// The error of a second call. The socket may be closed by then, and its number belong to something else.
+const TWICE: &str = "mpj was already initialized in this process";
+
 /// Returns the inherited socket, or `None` if [`CONTROL_VAR`] is not set. Only one call can return the socket.
 ///
 /// # Errors
@@ -15,6 +18,9 @@ use super::wire::CONTROL_VAR;
 pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let Some(text) = std::env::var_os(CONTROL_VAR) else { return Ok(None) };
+    if TAKEN.load(Ordering::Relaxed) {
+        return Err(TWICE.into());
+    }
     let fd = text.to_str().and_then(descriptor).ok_or_else(|| {
         format!(
             "{CONTROL_VAR}={} is not a control socket of this process: it was started by a rank, or by a program that \
@@ -23,7 +29,7 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
         )
     })?;
     if TAKEN.swap(true, Ordering::Relaxed) {
-        return Err("mpj was already initialized in this process".into());
+        return Err(TWICE.into());
     }
     // SAFETY: the descriptor is open, since `descriptor` has just found it, and this process owns it: the launcher
     // passed it for this call, `TAKEN` lets only one call reach this line, and the inode shows that the number still
@@ -40,6 +46,9 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
 /// An earlier call returned the socket, the text does not name an open socket of this process, or `fcntl` fails.
 pub(super) fn pmi_socket(text: &str) -> Result<UnixStream, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.load(Ordering::Relaxed) {
+        return Err(TWICE.into());
+    }
     let fd = text.parse::<RawFd>().ok().filter(|fd| {
         let open = std::fs::read_link(format!("/proc/self/fd/{fd}"));
         open.is_ok_and(|open| open.to_string_lossy().starts_with("socket:"))
@@ -51,7 +60,7 @@ pub(super) fn pmi_socket(text: &str) -> Result<UnixStream, String> {
         )
     })?;
     if TAKEN.swap(true, Ordering::Relaxed) {
-        return Err("mpj was already initialized in this process".into());
+        return Err(TWICE.into());
     }
     // SAFETY: the descriptor is an open socket, as checked above, and this process owns it: the process manager passed
     // it for this call, and `TAKEN` lets only one call reach this line.
@@ -70,7 +79,7 @@ fn descriptor(text: &str) -> Option<RawFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, IntoRawFd};
 
     use super::*;
 
@@ -85,5 +94,13 @@ mod tests {
         {
             assert_eq!(descriptor(&stale), None, "{stale}");
         }
+    }
+
+    #[test]
+    fn second_call_after_the_job_is_named() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let number = socket.into_raw_fd().to_string();
+        drop(pmi_socket(&number).unwrap());
+        assert_eq!(pmi_socket(&number).unwrap_err(), TWICE);
     }
 }

@@ -15,6 +15,8 @@ use super::local::LocalListener;
 use super::messages::ToRoot;
 use super::peers::{RootListener, Upstream};
 use super::router::Router;
+use super::routing::ARRIVAL_INTERVAL;
+use super::watching::CONNECT_LIMIT;
 use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
@@ -35,9 +37,11 @@ pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
     while agent.stage != Stage::Over {
         agent.wait();
         agent.accept();
+        agent.check_arrivals();
         agent.read_processes();
         agent.read_agents();
         agent.poll_process_manager();
+        agent.check_relays(Instant::now());
         agent.check_hosts();
         agent.flush();
         agent.tick(Instant::now());
@@ -84,7 +88,12 @@ pub(super) struct Relay {
 
 /// The connections of an agent to the other agents.
 pub(super) enum Role {
-    Root { relays: BTreeMap<HostId, Relay>, listener: Option<RootListener> },
+    Root {
+        relays: BTreeMap<HostId, Relay>,
+        listener: Option<RootListener>,
+        /// When the agents of the other hosts must have connected; `None` afterwards.
+        relays_due: Option<Instant>,
+    },
     Relay(Upstream),
 }
 
@@ -99,6 +108,8 @@ pub(super) struct Agent {
     pub(super) accepts_at: Option<Instant>,
     /// The time since which a process waits because this process lacks descriptors.
     pub(super) lacks_since: Option<Instant>,
+    /// When to look for processes that have exited before they connected; `None` after all have connected.
+    pub(super) arrivals_due: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
     pub(super) router: Router,
@@ -113,13 +124,15 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
+    pub(super) fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
         let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port } = setup;
         let ranks = hosts.ranks_of(host);
         let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
         let (router, role) = match peers {
             Peers::Root(listener) => {
-                (Router::root(hosts.clone()), Role::Root { relays: BTreeMap::new(), listener })
+                let relays_due = listener.is_some().then(|| Instant::now() + CONNECT_LIMIT);
+                let role = Role::Root { relays: BTreeMap::new(), listener, relays_due };
+                (Router::root(hosts.clone()), role)
             }
             Peers::Relay(upstream) => (Router::relay(hosts.clone(), host), Role::Relay(upstream)),
         };
@@ -133,6 +146,7 @@ impl Agent {
             listener,
             accepts_at: None,
             lacks_since: None,
+            arrivals_due: Some(Instant::now() + ARRIVAL_INTERVAL),
             router,
             role,
             manager,
@@ -148,7 +162,10 @@ impl Agent {
         let of_stage = match self.stage {
             Stage::Failed(_, until) | Stage::Ending(_, until) => Some(until),
             Stage::Running | Stage::Leaving | Stage::Over => match &self.role {
-                Role::Root { listener, .. } => listener.as_ref().and_then(RootListener::due),
+                Role::Root { listener, relays_due, .. } => {
+                    let strangers = listener.as_ref().and_then(RootListener::due);
+                    [strangers, *relays_due].into_iter().flatten().min()
+                }
                 Role::Relay(_) => None,
             },
         };
@@ -156,7 +173,8 @@ impl Agent {
         let of_router = self.router.due().filter(|due| self.stage == Stage::Running || now < *due);
         let of_watches = self.watches.iter().filter_map(|(_, watch)| watch.due()).min();
         let of_port = self.watch_port.as_ref().map(|_| now + ACCEPT_INTERVAL);
-        [of_stage, of_router, of_watches, of_port, self.accepts_at].into_iter().flatten().min()
+        let due = [of_stage, of_router, of_watches, of_port, self.accepts_at, self.arrivals_due];
+        due.into_iter().flatten().min()
     }
 
     /// Waits for input, for space to write, or until something is due.

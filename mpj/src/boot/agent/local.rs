@@ -65,15 +65,15 @@ impl LocalListener {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
-        let explain = |e: io::Error| {
-            match e.kind() {
-            ErrorKind::AddrInUse => {
-                "two processes act as the first rank of this host: the process manager gave both the same rank".into()
-            }
-            _ => failed("listen for the processes of this host", &e),
-        }
-        };
-        Ok(LocalListener { names, listener: listener.map_err(explain)? })
+        let listener = listener.map_err(|e| failed("listen for the processes of this host", &e))?;
+        Ok(LocalListener { names, listener })
+    }
+
+    /// Returns whether the process of a rank has exited, if it has bound its [`RankSocket`] before.
+    pub(super) fn has_exited(&self, rank: u32) -> bool {
+        // The name of a socket is free again when the kernel has closed the socket.
+        let name = SocketAddr::from_abstract_name(self.names.of_rank(rank));
+        name.and_then(|name| UnixListener::bind_addr(&name)).is_ok()
     }
 
     /// Returns whether a process waits for [`accept`](Self::accept).
@@ -121,7 +121,8 @@ pub(in crate::boot) struct RankSocket {
 }
 
 impl RankSocket {
-    /// Creates the socket of a rank. [`connect`](Self::connect) then needs no descriptor.
+    /// Creates the socket of a rank. [`connect`](Self::connect) then needs no descriptor. Until this process exits, its
+    /// agent [sees](LocalListener::has_exited) that it has not.
     ///
     /// # Errors
     /// Another process has this rank, or the system lacks a resource.
@@ -132,7 +133,10 @@ impl RankSocket {
         let name = |name: &str| SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(cannot_connect);
         rustix::net::bind(&socket, &name(&names.of_rank(rank))?).map_err(|e| {
             match io::Error::from(e).kind() {
-                ErrorKind::AddrInUse => format!("another process of this job has rank {rank} as well"),
+                ErrorKind::AddrInUse => format!(
+                    "another process of this job has rank {rank} as well; a program that a rank starts must not \
+                     inherit the variables of the process manager (set MPJ_LAUNCHER=none)"
+                ),
                 _ => cannot_connect(e),
             }
         })?;
@@ -200,9 +204,7 @@ mod tests {
         let _listener = LocalListener::bind(names.clone()).unwrap();
         let _first = connect(&names, 5).unwrap();
         let why = connect(&names, 5).unwrap_err();
-        assert_eq!(why, "another process of this job has rank 5 as well");
-        let why = LocalListener::bind(names).unwrap_err();
-        assert!(why.contains("gave both the same rank"), "{why}");
+        assert!(why.starts_with("another process of this job has rank 5 as well"), "{why}");
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome
 /// that would close a descriptor might be the one that waits.
 const LACK_LIMIT: Duration = Duration::from_secs(20);
 
+/// How often an agent looks for processes that have exited before they connected.
+pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Agent {
     /// Accepts the processes of this host that wait.
     pub(super) fn accept(&mut self) {
@@ -54,6 +57,30 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    /// Finds the processes that have exited before they connected, which not every process manager reports.
+    pub(super) fn check_arrivals(&mut self) {
+        let now = Instant::now();
+        if self.arrivals_due.is_none_or(|due| now < due) {
+            return;
+        }
+        let is_missing = |process: &LocalProcess| process.connection.is_none() && !process.ended;
+        let has_exited =
+            |process: &LocalProcess| is_missing(process) && self.listener.has_exited(process.rank);
+        let indices = 0..self.processes.len();
+        let exited: Vec<usize> = indices.filter(|index| has_exited(&self.processes[*index])).collect();
+        // They may have connected before they exited.
+        self.accept();
+        for index in exited {
+            let process = &mut self.processes[index];
+            if is_missing(process) {
+                process.ended = true;
+                let rank = process.rank;
+                self.on_closed(rank, "exited or was killed before it had joined the job".into());
+            }
+        }
+        self.arrivals_due = self.processes.iter().any(is_missing).then(|| now + ARRIVAL_INTERVAL);
     }
 
     pub(super) fn read_processes(&mut self) {

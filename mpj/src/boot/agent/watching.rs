@@ -1,8 +1,9 @@
-//! The watches of an agent over other hosts, and what it does if one of them is cut off.
+//! The watches of an agent over other hosts, and what it does if one of them is cut off or its agent never connects.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
@@ -10,7 +11,31 @@ use super::event_loop::{Agent, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
 use super::messages::ToRoot;
 
+/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported by
+/// its process manager, if that reports the exits of processes.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+
 impl Agent {
+    /// Reports the ranks of the hosts whose agents have not connected in time.
+    pub(super) fn check_relays(&mut self, now: Instant) {
+        let Role::Root { relays, relays_due, .. } = &mut self.role else { return };
+        if relays_due.is_none_or(|due| now < due) {
+            return;
+        }
+        *relays_due = None;
+        let own = self.hosts.host_of(0);
+        let is_missing = |host: &HostId| Some(*host) != own && !relays.contains_key(host);
+        let hosts = self.hosts.runs().map(|(host, _)| host);
+        let missing: BTreeSet<HostId> = hosts.filter(is_missing).collect();
+        let seconds = CONNECT_LIMIT.as_secs();
+        for host in missing {
+            self.on_host_lost(
+                host,
+                &format!("the agent of its host has not connected to rank 0 within {seconds} s"),
+            );
+        }
+    }
+
     /// Returns the address at which the agent at the other end of a connection can watch this host.
     pub(super) fn watch_address(&self, connection: BorrowedFd<'_>) -> Option<SocketAddr> {
         self.watch_port.as_ref()?.address_for(connection)
@@ -76,3 +101,6 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ mod session;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mpj_devices::{HostId, Hosts, JobKey, ShmDriver};
 
@@ -20,7 +21,8 @@ use super::agent::{
 use super::control_plane::host_segment;
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::proven::random_bytes;
-use crate::config::{self, DEVICES};
+use super::rendezvous::RENDEZVOUS_TIMEOUT;
+use crate::config::{self, Config, DEVICES};
 use crate::run::Caller;
 pub(super) use session::{KILL_WAIT, ManagedSession, OUTPUT_TIME};
 
@@ -29,6 +31,10 @@ pub(super) const MAX_RANKS: u32 = 1 << 16;
 
 /// The host of rank 0, whose agent is the root.
 const FIRST_HOST: HostId = HostId(0);
+
+/// Explains why a fence takes too long.
+pub(super) const RANK_MISSING: &str = "a rank has not called mpj::run or mpj::init in this time, because it exited or \
+                                       waits for something else; MPJ_RENDEZVOUS_TIMEOUT is the limit";
 
 /// The key of the root's card in the store of the process manager.
 const ROOT_KEY: &str = "mpj-root";
@@ -58,11 +64,12 @@ pub(super) trait ProcessManager: Send + fmt::Debug {
     /// The value is too long, or the process manager fails.
     fn put(&mut self, key: &str, value: &str) -> Result<(), String>;
 
-    /// Waits until all ranks have called this.
+    /// Waits until all ranks have called this, but not longer than `limit`: not every process manager ends a job after a
+    /// process has exited.
     ///
     /// # Errors
-    /// The process manager fails or has exited.
-    fn fence(&mut self) -> Result<(), String>;
+    /// The time has passed, or the process manager fails or has exited.
+    fn fence(&mut self, limit: Duration) -> Result<(), String>;
 
     /// Returns a value that rank 0 has put before the fence.
     ///
@@ -127,15 +134,8 @@ pub(super) fn join(
     mut manager: Box<dyn ProcessManager>,
     on_job_end: JobEndFn,
 ) -> Result<Vec<LaunchedBoot>, String> {
-    let rank = manager.rank();
-    let (names, setup) = match prepare(&mut *manager) {
+    let (socket, setup) = match prepare(&mut *manager) {
         Ok(prepared) => prepared,
-        Err(why) => return Err(session::end_job(manager, why)),
-    };
-    // Create the socket before the agent starts: an agent waits for all ranks of its host, so a process that runs one and
-    // cannot connect to it would never end.
-    let socket = match RankSocket::bind(&names, rank) {
-        Ok(socket) => socket,
         Err(why) => return Err(session::end_job(manager, why)),
     };
     let session = Arc::new(match setup {
@@ -151,22 +151,25 @@ pub(super) fn join(
     Ok(boots)
 }
 
-/// Passes the fence with all ranks, after which the agents have their addresses. Returns the names of the sockets of
-/// this host and, for its first rank, the parts of the agent.
-fn prepare(manager: &mut dyn ProcessManager) -> Result<(LocalNames, Option<AgentSetup>), String> {
+/// Passes the fence with all ranks, after which the agents have their addresses. Returns the socket of this rank and, for
+/// the first rank of a host, the parts of the agent.
+fn prepare(manager: &mut dyn ProcessManager) -> Result<(RankSocket, Option<AgentSetup>), String> {
     let (rank, size) = (manager.rank(), manager.size());
     if size > MAX_RANKS {
         return Err(format!("the process manager started {size} ranks, but a job has at most {MAX_RANKS}"));
     }
+    let config = config::from_env().map_err(|e| e.to_string())?;
     let hosts = manager.hosts()?;
     let host = hosts.host_of(rank).ok_or("the process manager's map has no host of this rank")?;
     let names = LocalNames::new(manager.job(), host);
+    // After the fence, the agent can tell a process that has exited from one that has not connected yet.
+    let socket = RankSocket::bind(&names, rank)?;
     if hosts.index_of(rank) == Some(0) {
-        let setup = prepare_agent(manager, hosts, host, names.clone())?;
-        return Ok((names, Some(setup)));
+        let setup = prepare_agent(manager, hosts, host, names, &config)?;
+        return Ok((socket, Some(setup)));
     }
-    manager.fence()?;
-    Ok((names, None))
+    manager.fence(start_limit(&config))?;
+    Ok((socket, None))
 }
 
 fn prepare_agent(
@@ -174,33 +177,38 @@ fn prepare_agent(
     hosts: Hosts,
     host: HostId,
     names: LocalNames,
+    config: &Config,
 ) -> Result<AgentSetup, String> {
-    let config = config::from_env().map_err(|e| e.to_string())?;
     let devices = config::devices(config.text(&DEVICES))?;
     let ranks = hosts.ranks_of(host).len();
     let shares = devices.as_ref().map_or(ranks > 1, |names| names.iter().any(|name| name == ShmDriver::NAME));
-    let segment = shares.then(|| host_segment(ranks, &config, "", &mut 0)).transpose()?;
+    let segment = shares.then(|| host_segment(ranks, config, "", &mut 0)).transpose()?;
     let listener = LocalListener::bind(names)?;
     let (key, peers) = if host == FIRST_HOST {
         let shared = manager.shared_key();
         let key = shared.clone().map_or_else(random_key, Ok)?;
         let root =
-            (hosts.count() > 1).then(|| RootListener::open(&key, hosts.count(), &config)).transpose()?;
+            (hosts.count() > 1).then(|| RootListener::open(&key, hosts.count(), config)).transpose()?;
         if let Some(root) = &root {
             let key = shared.is_none().then(|| key.clone());
             manager.put(ROOT_KEY, &RootCard { key, addresses: root.addresses().to_vec() }.to_text())?;
         }
-        manager.fence()?;
+        manager.fence(start_limit(config))?;
         (key, Peers::Root(root))
     } else {
-        manager.fence()?;
+        manager.fence(start_limit(config))?;
         let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
         let key = manager.shared_key().or(card.key).ok_or("the first rank has put no key of the job")?;
         let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count())?;
         (key, Peers::Relay(upstream))
     };
-    let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), &config)).flatten();
+    let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), config)).flatten();
     Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port })
+}
+
+/// Returns how long the ranks wait for each other.
+fn start_limit(config: &Config) -> Duration {
+    Duration::from_secs(config.number(&RENDEZVOUS_TIMEOUT))
 }
 
 fn random_key() -> Result<JobKey, String> {

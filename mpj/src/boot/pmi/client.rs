@@ -4,14 +4,14 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpj_devices::{HostId, Hosts};
 use rustix::net::RecvFlags;
 
 use super::mapping;
 use super::message::{LineDecoder, MAX_VALUE, PmiReply, request};
-use crate::boot::managed::ProcessManager;
+use crate::boot::managed::{ProcessManager, RANK_MISSING};
 
 /// The time that the process manager has for a reply, except to a barrier. A reply needs no other rank.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -31,6 +31,8 @@ pub(crate) struct PmiClient {
     store: String,
     rank: u32,
     size: u32,
+    /// The time for the next reply.
+    limit: Duration,
     /// Whether the process manager has sent something without a request, which stays in the socket.
     ignores_input: bool,
 }
@@ -68,10 +70,16 @@ impl PmiClient {
     }
 
     fn new(stream: UnixStream, rank: u32, size: u32) -> Result<PmiClient, String> {
-        let limit = stream.set_read_timeout(Some(REPLY_LIMIT));
-        limit.map_err(|e| format!("the socket of the process manager: {e}"))?;
-        let (lines, store) = (LineDecoder::default(), String::new());
-        Ok(PmiClient { stream, lines, store, rank, size, ignores_input: false })
+        let (lines, store, limit) = (LineDecoder::default(), String::new(), REPLY_LIMIT);
+        let mut client = PmiClient { stream, lines, store, rank, size, limit, ignores_input: false };
+        client.set_limit(REPLY_LIMIT)?;
+        Ok(client)
+    }
+
+    fn set_limit(&mut self, limit: Duration) -> Result<(), String> {
+        self.limit = limit;
+        let set = self.stream.set_read_timeout(Some(limit));
+        set.map_err(|e| format!("the socket of the process manager: {e}"))
     }
 
     fn init(&mut self) -> Result<(), String> {
@@ -112,8 +120,8 @@ impl PmiClient {
                 Ok(count) => self.lines.push(&bytes[..count]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    let limit = REPLY_LIMIT.as_secs();
-                    return Err(format!("the process manager has sent no '{command}' for {limit} s"));
+                    let seconds = self.limit.as_secs_f32();
+                    return Err(format!("the process manager has sent no '{command}' for {seconds} s"));
                 }
                 Err(e) => return Err(gone(&e)),
             }
@@ -178,12 +186,12 @@ impl ProcessManager for PmiClient {
         Err(refuse(format!("a value of {key} with {count} segments")))
     }
 
-    fn fence(&mut self) -> Result<(), String> {
-        // Another rank can start late, so this waits without a limit.
-        let limit = |limit| self.stream.set_read_timeout(limit);
-        limit(None).map_err(|e| gone(&e))?;
-        self.call(&request("barrier_in", &[])?, "barrier_out")?;
-        self.stream.set_read_timeout(Some(REPLY_LIMIT)).map_err(|e| gone(&e))
+    fn fence(&mut self, limit: Duration) -> Result<(), String> {
+        self.set_limit(limit)?;
+        let begun = Instant::now();
+        let reply = self.call(&request("barrier_in", &[])?, "barrier_out");
+        reply.map_err(|why| if begun.elapsed() < limit { why } else { format!("{why}: {RANK_MISSING}") })?;
+        self.set_limit(REPLY_LIMIT)
     }
 
     fn finalize(&mut self) -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use mpj_devices::HostId;
 
@@ -12,6 +13,9 @@ use super::mapping::place;
 use super::message::{LineDecoder, MAX_LINE, MAX_REQUEST, MAX_VALUE, PmiReply, request};
 use crate::boot::Boot;
 use crate::boot::managed::{self, ProcessManager};
+
+/// Long enough for ranks that start.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A script: the requests of the client, and the reply to each.
 type Script<'a> = &'a [(&'a str, &'a str)];
@@ -64,7 +68,7 @@ fn requests_have_the_form_of_the_protocol() {
         assert_eq!((client.rank(), client.size(), client.job()), (1, 4, "kvs_7"));
         assert_eq!(client.hosts()?.runs().collect::<Vec<_>>(), [(HostId(0), 0..4)]);
         client.put("card", "abc")?;
-        client.fence()?;
+        client.fence(LONG)?;
         assert_eq!(client.get("card")?, "abc");
         client.finalize()?;
         client.abort(42)
@@ -232,6 +236,10 @@ fn serve(stream: UnixStream, store: &str, barrier: &Barrier) -> Vec<String> {
                 "cmd=barrier_out"
             }
             Some("cmd=finalize") => "cmd=finalize_ack",
+            Some("cmd=abort") => {
+                requests.push(line);
+                break;
+            }
             _ => panic!("unexpected request: {line}"),
         };
         (&stream).write_all(format!("{reply}\n").as_bytes()).unwrap();
@@ -272,4 +280,44 @@ fn requests_do_not_depend_on_the_number_of_ranks() {
             assert_eq!(requests.len(), 5, "{requests:?}");
         }
     }
+}
+
+/// Slurm reports no process that exits, and the agent gets no connection whose end it could read.
+#[test]
+fn rank_that_exits_between_barrier_and_agent_ends_the_job() {
+    let store = format!("store-{}-exits", std::process::id());
+    let barrier = Arc::new(Barrier::new(2));
+    let client = |rank| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (store, barrier) = (store.clone(), Arc::clone(&barrier));
+        let served = std::thread::spawn(move || serve(ours, &store, &barrier));
+        (PmiClient::inherited(theirs, rank, 2).unwrap(), served)
+    };
+    let (first, served) = client(0);
+    let (mut second, _) = client(1);
+    let exits = std::thread::spawn(move || second.fence(LONG));
+    let boot = managed::join(Box::new(first), |_| ()).unwrap().remove(0);
+    assert_eq!(exits.join().unwrap(), Ok(()));
+    boot.fence().unwrap_err();
+    let requests = served.join().unwrap();
+    assert_eq!(requests.last().map(String::as_str), Some("cmd=abort exitcode=1"), "{requests:?}");
+}
+
+#[test]
+fn rank_that_never_starts_is_an_error() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let served = std::thread::spawn(move || {
+        let mut requests = BufReader::new(&ours).lines();
+        for (_, reply) in INIT {
+            requests.next().unwrap().unwrap();
+            (&ours).write_all(reply.as_bytes()).unwrap();
+        }
+        requests.map(Result::unwrap).collect::<Vec<_>>()
+    });
+    let mut client = PmiClient::inherited(theirs, 1, 4).unwrap();
+    let why = client.fence(Duration::from_millis(250)).unwrap_err();
+    let start = "the process manager has sent no 'barrier_out' for 0.25 s: a rank has not called mpj::run";
+    assert!(why.starts_with(start), "{why}");
+    drop(client);
+    assert_eq!(served.join().unwrap(), ["cmd=barrier_in"]);
 }

@@ -13,7 +13,7 @@ use super::frames::{PmixFrames, frame};
 use super::packer::Packer;
 use super::server::{LEFT_OVER, ServerAddress};
 use super::{get_reply, job_info};
-use crate::boot::managed::ProcessManager;
+use crate::boot::managed::{ProcessManager, RANK_MISSING};
 
 /// The time that a server has for a reply that needs no other rank.
 pub(super) const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ impl PmixClient {
             job: format!("{namespace} {uri}"),
         };
         client.shake_hands(version)?;
-        let reply = client.call(Command::JobInfo, Packer::command(Command::JobInfo as u8), true)?;
+        let reply = client.call(Command::JobInfo, Packer::command(Command::JobInfo as u8), limit)?;
         client.hosts = job_info::parse(&reply).map_err(refuse)?;
         match client.rank < client.hosts.size() {
             true => Ok(client),
@@ -118,7 +118,7 @@ impl PmixClient {
             if let Some(number) = self.frames.take() {
                 return Ok(u32::from_be_bytes(number));
             }
-            if !self.receive("the handshake", Some(until))? {
+            if !self.receive("the handshake", until, self.limit)? {
                 return Err(format!(
                     "the PMIx server has closed the connection in the handshake: it does not know rank {} of job {}, \
                      or does not support this client; {SUPPORTED}",
@@ -135,10 +135,10 @@ impl PmixClient {
         Ok(self.last_tag)
     }
 
-    /// Sends a request and returns the reply. If `is_limited`, the server must reply in time.
-    fn call(&mut self, command: Command, body: Packer, is_limited: bool) -> Result<Vec<u8>, String> {
+    /// Sends a request and returns the reply, for which the server has the time `limit`.
+    fn call(&mut self, command: Command, body: Packer, limit: Duration) -> Result<Vec<u8>, String> {
         let wanted = self.request(body)?;
-        let until = is_limited.then(|| Instant::now() + self.limit);
+        let until = Instant::now() + limit;
         let what = format!("a reply to {command:?}");
         loop {
             while let Some((tag, body)) = self.frames.next().map_err(refuse)? {
@@ -147,7 +147,7 @@ impl PmixClient {
                     return check(command, body);
                 }
             }
-            if !self.receive(&what, until)? {
+            if !self.receive(&what, until, limit)? {
                 return Err(CLOSED.into());
             }
         }
@@ -159,15 +159,15 @@ impl PmixClient {
     }
 
     /// Waits for bytes. Returns false at the end of the connection.
-    fn receive(&mut self, what: &str, until: Option<Instant>) -> Result<bool, String> {
-        let late = || format!("the PMIx server has not sent {what} for {} s", self.limit.as_secs_f32());
+    fn receive(&mut self, what: &str, until: Instant, limit: Duration) -> Result<bool, String> {
+        let late = || format!("the PMIx server has not sent {what} for {} s", limit.as_secs_f32());
         let mut bytes = [0; 4096];
         loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Err(late());
             }
-            self.stream.set_read_timeout(left).map_err(|e| broken(&e))?;
+            self.stream.set_read_timeout(Some(left)).map_err(|e| broken(&e))?;
             match self.stream.read(&mut bytes) {
                 Ok(count) => {
                     self.frames.push(&bytes[..count]);
@@ -204,25 +204,26 @@ impl ProcessManager for PmixClient {
     fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
         let values = Packer::default().kval_string(key, value).finish();
         let request = Packer::command(Command::Commit as u8).byte(GLOBAL).buffer(&values);
-        self.call(Command::Commit, request, true).map(drop)
+        self.call(Command::Commit, request, self.limit).map(drop)
     }
 
     fn get(&mut self, key: &str) -> Result<String, String> {
         let request = Packer::command(Command::Get as u8).string(&self.namespace).rank(0).size(0).string(key);
-        let reply = self.call(Command::Get, request, true)?;
+        let reply = self.call(Command::Get, request, self.limit)?;
         get_reply::find(&reply, key).map_err(refuse)
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    fn fence(&mut self, limit: Duration) -> Result<(), String> {
         let request = Packer::command(Command::Fence as u8).size(1).proc(&self.namespace, ALL_RANKS);
         let request = request.size(1).info_bool("pmix.collect", true);
-        // Another rank can start late.
-        self.call(Command::Fence, request, false).map(drop)
+        let begun = Instant::now();
+        let reply = self.call(Command::Fence, request, limit).map(drop);
+        reply.map_err(|why| if begun.elapsed() < limit { why } else { format!("{why}: {RANK_MISSING}") })
     }
 
     fn finalize(&mut self) -> Result<(), String> {
         let request = Packer::command(Command::Finalize as u8).size(0);
-        self.call(Command::Finalize, request, true).map(drop)
+        self.call(Command::Finalize, request, self.limit).map(drop)
     }
 
     fn abort(&mut self, code: u8) -> Result<(), String> {

@@ -121,7 +121,7 @@ fn requests_have_the_form_of_the_protocol() {
     assert_eq!((client.rank(), client.size(), client.hosts().unwrap().count()), (1, 3, 2));
     assert!(client.job().starts_with("ns@1 srv.0;tcp4://127.0.0.1:"), "{}", client.job());
     client.put("card", "abc").unwrap();
-    client.fence().unwrap();
+    client.fence(LONG).unwrap();
     assert_eq!(client.get("card"), Ok("abc".into()));
     client.finalize().unwrap();
     client.abort(42).unwrap();
@@ -130,6 +130,22 @@ fn requests_have_the_form_of_the_protocol() {
     while client.poll().is_ok() {
         assert!(gone.elapsed() < LONG, "the end of the server was not noticed");
     }
+}
+
+#[test]
+fn rank_that_never_starts_is_an_error() {
+    let (at, served) = server(|mut stream| {
+        accept(&mut stream);
+        reply(&mut stream, &JOB_INFO, &job(&[0, 0, 1]));
+        request(&mut stream).unwrap();
+        assert_eq!(request(&mut stream), None);
+    });
+    let mut client = PmixClient::connect(&at, LONG).unwrap();
+    let why = client.fence(Duration::from_millis(250)).unwrap_err();
+    let start = "the PMIx server has not sent a reply to Fence for 0.25 s: a rank has not called mpj::run";
+    assert!(why.starts_with(start), "{why}");
+    drop(client);
+    served.join().unwrap();
 }
 
 /// Asserts that a client of this server reports an error with this text.

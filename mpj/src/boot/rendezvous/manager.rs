@@ -1,6 +1,7 @@
 //! The rendezvous as a process manager, which kills no processes: in a failed job, the agents end those of their hosts.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use mpj_devices::config::Config;
 use mpj_devices::{HostId, Hosts, JobKey};
@@ -77,7 +78,8 @@ impl ProcessManager for RendezvousManager {
         Ok(())
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    // The ranks have met, and `Rendezvous` has the limit.
+    fn fence(&mut self, _: Duration) -> Result<(), String> {
         match &mut self.part {
             Part::First(first) => first.fence(),
             Part::Other(other) => other.fence(),

@@ -47,7 +47,7 @@ pub(crate) const RENDEZVOUS_TIMEOUT: Number = Number {
     name: "RENDEZVOUS_TIMEOUT",
     default: 600,
     range: (1, 1_000_000),
-    help: "seconds that the ranks of a job without a launcher wait for each other at MPJ_RENDEZVOUS",
+    help: "seconds that ranks that were not started by mpjrun wait for each other at the start",
 };
 
 /// The variable of the time limit, for messages.

@@ -1,0 +1,88 @@
+//! Tests of the root without the agents of other hosts.
+
+use std::os::fd::BorrowedFd;
+
+use mpj_devices::config::{Config, NIO_INTERFACES};
+use mpj_devices::{Hosts, JobKey};
+
+use super::*;
+use crate::boot::agent::{AgentSetup, LocalListener, LocalNames, Peers, RootListener};
+use crate::boot::control_plane::{GRACE, JobEnd};
+use crate::boot::managed::ProcessManager;
+
+/// A process manager that does not report the exits of processes.
+#[derive(Debug)]
+struct Silent;
+
+impl ProcessManager for Silent {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn size(&self) -> u32 {
+        2
+    }
+
+    fn job(&self) -> &str {
+        ""
+    }
+
+    fn hosts(&mut self) -> Result<Hosts, String> {
+        Err("not called".into())
+    }
+
+    fn put(&mut self, _: &str, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn fence(&mut self, _: Duration) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn get(&mut self, _: &str) -> Result<String, String> {
+        Err("not called".into())
+    }
+
+    fn finalize(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn abort(&mut self, _: u8) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn poll(&mut self) -> Result<Vec<(u32, String)>, String> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn agent_that_never_connects_is_a_failure() {
+    let hosts = Hosts::from_runs([(HostId(0), 1), (HostId(1), 1)]).unwrap();
+    let key = JobKey { job: 7, secret: [7; 32] };
+    let mut config = Config::default();
+    config.set_text(&NIO_INTERFACES, "lo").unwrap();
+    let names = LocalNames::new(&format!("watching-{}", std::process::id()), HostId(0));
+    let setup = AgentSetup {
+        peers: Peers::Root(Some(RootListener::open(&key, 2, &config).unwrap())),
+        listener: LocalListener::bind(names).unwrap(),
+        watch_port: None,
+        segment: None,
+        devices: None,
+        host: HostId(0),
+        hosts,
+        key,
+    };
+    let begun = Instant::now();
+    let mut agent = Agent::new(setup, Box::new(Silent));
+    let end = |agent: &Agent| agent.router.end(Instant::now() + CONNECT_LIMIT + GRACE);
+    agent.check_relays(begun);
+    assert_eq!(end(&agent), None);
+    agent.check_relays(Instant::now() + CONNECT_LIMIT);
+    let Some(JobEnd::Failed { code: 1, line }) = end(&agent) else { panic!("the job goes on") };
+    assert_eq!(line, "rank 1 was lost: the agent of its host has not connected to rank 0 within 120 s");
+}
