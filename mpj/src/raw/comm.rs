@@ -368,9 +368,9 @@ impl Comm {
     /// Dropping the last handle frees it, too; a pending request is such a handle.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
-    /// rank has sent can still be received, active rounds of partitioned messages and collectives complete. A message that matches no posted receive is
-    /// refused: its sender fails with [`Fault::Refused`] if it waits for the match. An unmatched synchronous send of
-    /// this rank to itself fails with [`Fault::Freed`].
+    /// rank has sent can still be received, and active rounds of partitioned messages and collectives complete. A
+    /// message that matches no posted receive is refused: its sender fails with [`Fault::Refused`] if it waits for the
+    /// match. An unmatched synchronous send of this rank to itself fails with [`Fault::Freed`].
     ///
     /// # Errors
     /// It was freed before, or it is the world.
