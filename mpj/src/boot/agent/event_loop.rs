@@ -15,8 +15,6 @@ use super::local::LocalListener;
 use super::messages::ToRoot;
 use super::peers::{RootListener, Upstream};
 use super::router::Router;
-use super::routing::ARRIVAL_INTERVAL;
-use super::watching::CONNECT_LIMIT;
 use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
@@ -27,6 +25,13 @@ use crate::run::{Caller, print_last_error};
 /// longer time that the root gives the other hosts.
 const END_TIME: Duration = Duration::from_secs(1);
 const ROOT_END_TIME: Duration = Duration::from_secs(2);
+
+/// How often an agent looks for processes that have exited before they connected.
+pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported by
+/// its process manager, if that reports the exits of processes.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs an agent until its processes have left; the root runs until all processes of the job have left.
 pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {

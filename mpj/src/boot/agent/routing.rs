@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mpj_devices::HostId;
 
-use super::event_loop::{Agent, LocalProcess, Relay, Role, Stage};
+use super::event_loop::{ARRIVAL_INTERVAL, Agent, LocalProcess, Relay, Role, Stage};
 use super::messages::{FromRoot, ToRoot};
 use super::router::Outbound;
 use crate::boot::control_plane::{ControlConnection, To};
@@ -16,9 +16,6 @@ use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome
 /// The time that a process waits for an agent that has no descriptor for its connection. Then the job fails: the process
 /// that would close a descriptor might be the one that waits.
 const LACK_LIMIT: Duration = Duration::from_secs(20);
-
-/// How often an agent looks for processes that have exited before they connected.
-pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Agent {
     /// Accepts the processes of this host that wait.

@@ -3,17 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpj_devices::HostId;
 
-use super::event_loop::{Agent, Role, Stage};
+use super::event_loop::{Agent, CONNECT_LIMIT, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
 use super::messages::ToRoot;
-
-/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported by
-/// its process manager, if that reports the exits of processes.
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
 impl Agent {
     /// Reports the ranks of the hosts whose agents have not connected in time.

@@ -1,6 +1,7 @@
 //! Tests of the root without the agents of other hosts.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use mpj_devices::config::{Config, NIO_INTERFACES};
 use mpj_devices::{Hosts, JobKey};
