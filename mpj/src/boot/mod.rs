@@ -32,7 +32,7 @@ use crate::config::{self, Config, DEVICES};
 pub(crate) use detect::{LAUNCHER, connect};
 pub use detect::{LocalRanks, detect};
 use launched_boot::LaunchedBoot;
-pub(crate) use rendezvous::RENDEZVOUS_TIMEOUT;
+pub(crate) use managed::RENDEZVOUS_TIMEOUT;
 pub use thread_boot::ThreadBoot;
 
 /// The start-up service of a rank (a thread, or a process with or without a launcher), like PMI for an MPI process.

@@ -21,8 +21,7 @@ use super::agent::{
 use super::control_plane::host_segment;
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::proven::random_bytes;
-use super::rendezvous::RENDEZVOUS_TIMEOUT;
-use crate::config::{self, Config, DEVICES};
+use crate::config::{self, Config, DEVICES, Number};
 use crate::run::Caller;
 pub(super) use session::{KILL_WAIT, ManagedSession, OUTPUT_TIME};
 
@@ -31,6 +30,13 @@ pub(super) const MAX_RANKS: u32 = 1 << 16;
 
 /// The host of rank 0, whose agent is the root.
 const FIRST_HOST: HostId = HostId(0);
+
+pub(crate) const RENDEZVOUS_TIMEOUT: Number = Number {
+    name: "RENDEZVOUS_TIMEOUT",
+    default: 600,
+    range: (1, 1_000_000),
+    help: "seconds that ranks that were not started by mpjrun wait for each other at the start",
+};
 
 /// Explains why a fence takes too long.
 pub(super) const RANK_MISSING: &str = "a rank has not called mpj::run or mpj::init in this time, because it exited or \
@@ -207,7 +213,7 @@ fn prepare_agent(
 }
 
 /// Returns how long the ranks wait for each other.
-fn start_limit(config: &Config) -> Duration {
+pub(super) fn start_limit(config: &Config) -> Duration {
     Duration::from_secs(config.number(&RENDEZVOUS_TIMEOUT))
 }
 

@@ -37,18 +37,11 @@ use mpj_devices::JobKey;
 
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed;
-use crate::config::{self, Number};
+use crate::config;
 use crate::run::Caller;
 use manager::RendezvousManager;
 pub(super) use manager::exit_process;
 use sources::{RENDEZVOUS, RendezvousAddress};
-
-pub(crate) const RENDEZVOUS_TIMEOUT: Number = Number {
-    name: "RENDEZVOUS_TIMEOUT",
-    default: 600,
-    range: (1, 1_000_000),
-    help: "seconds that ranks that were not started by mpjrun wait for each other at the start",
-};
 
 /// The variable of the time limit, for messages.
 const TIMEOUT_NAME: &str = "MPJ_RENDEZVOUS_TIMEOUT";
@@ -101,7 +94,7 @@ pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Ve
         address: found.address,
         key: Arc::new(secret::rendezvous_key(&secret, &found.job)),
         host: host_identity(),
-        timeout: Duration::from_secs(config.number(&RENDEZVOUS_TIMEOUT)),
+        timeout: managed::start_limit(&config),
         caller: Caller::Program,
     };
     let rank = rendezvous.rank;
@@ -155,7 +148,7 @@ pub(super) fn connect(
             .map_err(|why| format!("the rendezvous '{}' {why}", address.escape_debug()))?,
         key: Arc::new(secret::rendezvous_key(secret, "")),
         host: host_identity(),
-        timeout: Duration::from_secs(config.number(&RENDEZVOUS_TIMEOUT)),
+        timeout: managed::start_limit(&config),
         caller: Caller::Library,
     };
     start(rendezvous, |_| ()).map(|mut boots| boots.pop())
