@@ -4,6 +4,7 @@ use libtest_mimic::Trial;
 use mpj_devices::conformance::{CASES, Case, unavailable};
 
 use super::job::{mpjrun, watch};
+use super::program::say;
 
 /// Returns the tests. `ibvdev` has none if this host lacks its hardware.
 pub(crate) fn trials() -> Vec<Trial> {
@@ -21,6 +22,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         CASES.iter().map(move |case| trial(case, device, move |_| format!("--devices {device}")))
     });
     on_devices.chain(CASES.iter().map(|case| trial(case, "hosts", on_hosts))).collect()
+}
+
+/// Prints the names of the cases with this number of ranks, for `mpj/check/engines`.
+pub(crate) fn print_cases(ranks: u32) {
+    CASES.iter().filter(|case| case.ranks.contains(&ranks)).for_each(|case| say(case.name));
 }
 
 fn trial(case: &'static Case, place: &str, options: impl Fn(u32) -> String + Send + 'static) -> Trial {

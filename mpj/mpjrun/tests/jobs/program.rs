@@ -11,8 +11,8 @@ use mpj_devices::conformance::{Member, find};
 use crate::job::limit;
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, connect, devices, env, hosts, intercomm, large, late_join, messages, parameters,
-    progress, recv_block, schedules, trace,
+    boot, collectives, conformance, connect, devices, env, hosts, intercomm, large, late_join, messages,
+    parameters, progress, recv_block, schedules, trace,
 };
 
 /// Prints a line with one write.
@@ -40,6 +40,10 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         "late-without-1" | "late-without-2" => std::thread::sleep(LATE),
+        "cases" => {
+            conformance::print_cases(3);
+            return ExitCode::SUCCESS;
+        }
         "init" => return init(),
         "init-forgotten" => {
             std::mem::forget(mpj::init().unwrap());
