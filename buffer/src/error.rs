@@ -7,7 +7,7 @@ use crate::ElementKind;
 
 mod text;
 
-/// A block in which no buffer could be made, and the reason.
+/// The error of a call that makes a buffer in a block, and the block.
 pub struct FromBlockError<R, E> {
     /// The block. The failed call might have overwritten its bytes.
     pub block: R,
@@ -249,7 +249,7 @@ pub enum ReadError {
         /// Elements that were written.
         found: usize,
     },
-    /// The codec rejected the record, or a slice ends inside an element.
+    /// The codec rejected the record, or the length of a slice is not a multiple of its element size.
     Codec(CodecError),
     /// The message is invalid.
     Format(FormatError),

@@ -46,7 +46,7 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
 
     let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), Heap::create));
     buffer.set_pool(Arc::clone(&pool));
-    assert_eq!(held(), (blocks, bytes), "`set_pool` frees the kept chunk of the global pool");
+    assert_eq!(held(), (blocks, bytes), "`set_pool` frees the kept block of the global pool");
     for _ in 0..3 {
         buffer.write_object("elsewhere").unwrap();
         assert_eq!((held(), pool.stats().live_blocks), ((blocks, bytes), 1));

@@ -1,6 +1,6 @@
 //! Measures the time to build, pack and unpack irregular types of structures.
 //!
-//! `cargo run --release -p mpj-datatypes --example irregular [milliseconds a figure]` prints
+//! `cargo run --release -p mpj-datatypes --example irregular [milliseconds per figure]` prints
 //! `IRREGULAR,name,packed bytes,build,pack,unpack`: the times of the fastest repetition, in microseconds.
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -60,15 +60,15 @@ fn numbered(len: usize) -> Vec<u8> {
 fn tiles_of_all_instruction_sets_copy_all_blocks() {
     const ROWS: usize = 3;
     for block in lengths() {
-        let mut columns_apart = vec![(block, 5), (2 * block, 37), (block + 5, 11)];
+        let mut shapes = vec![(block, 5), (2 * block, 37), (block + 5, 11)];
         if block <= 16 {
-            // More lines than the first cache holds, and for one length more than the second.
-            columns_apart.extend([(130, 301), (130, if block == 8 { 4099 } else { 1 })]);
+            // More blocks than `sparse::MIN_BLOCKS`, and for one length more than `sparse::L2_BLOCKS`.
+            shapes.extend([(130, 301), (130, if block == 8 { 4099 } else { 1 })]);
         }
-        for (column, columns) in columns_apart {
-            let row = columns * column + 7;
+        for (stride, columns) in shapes {
+            let row = columns * stride + 7;
             let starts: Vec<usize> =
-                (0..ROWS).flat_map(|r| (0..columns).map(move |c| r * row + c * column)).collect();
+                (0..ROWS).flat_map(|r| (0..columns).map(move |c| r * row + c * stride)).collect();
             // Ends with the last block, so that a memory checker detects accesses beyond.
             let data = numbered(starts[starts.len() - 1] + block);
             let want: Vec<u8> = starts.iter().flat_map(|&at| data[at..at + block].to_vec()).collect();
@@ -78,20 +78,20 @@ fn tiles_of_all_instruction_sets_copy_all_blocks() {
                 rows: ROWS,
                 row_stride: row as isize,
                 columns,
-                steps: steps(column as isize),
+                steps: steps(stride as isize),
                 block,
             };
             for (pack, unpack) in by_length(block, &Tiles) {
                 let mut packed = vec![0; want.len()];
                 // SAFETY: the tile lies in `data`, and its packed form fills `packed`; the kernel is for this length.
                 unsafe { pack(&tile(data.as_ptr().cast_mut(), packed.as_mut_ptr())) };
-                assert!(packed == want, "pack {ROWS} x {columns} blocks of {block}, {column} apart");
+                assert!(packed == want, "pack {ROWS} x {columns} blocks of {block}, {stride} apart");
                 let mut back = vec![0; data.len()];
                 let mut wanted = back.clone();
                 starts.iter().for_each(|&at| wanted[at..at + block].copy_from_slice(&data[at..at + block]));
                 // SAFETY: as above, into `back`.
                 unsafe { unpack(&tile(back.as_mut_ptr(), packed.as_mut_ptr())) };
-                assert!(back == wanted, "unpack {ROWS} x {columns} blocks of {block}, {column} apart");
+                assert!(back == wanted, "unpack {ROWS} x {columns} blocks of {block}, {stride} apart");
             }
         }
     }

@@ -41,8 +41,8 @@ pub(super) fn chains_of_every_size_arrive(m: &Member) {
             m.barrier();
             let wanted = data(m.previous(), tag, len);
             assert!(m.received(expected).1 == wanted, "{len} bytes in {pieces} pieces, expected");
-            let (_, early) = m.recv::<u8>(m.previous() as i32, tag, len);
-            assert!(early == wanted, "{len} bytes in {pieces} pieces, early");
+            let (_, unexpected) = m.recv::<u8>(m.previous() as i32, tag, len);
+            assert!(unexpected == wanted, "{len} bytes in {pieces} pieces, unexpected");
             sends.into_iter().for_each(|send| send.wait(m).unwrap());
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn chains_to_self_arrive(m: &Member) {
         let wanted = data(m.rank, tag, len);
         for mode in [Mode::Standard, Mode::Synchronous] {
             let send = start(m, m.rank, tag, &wanted, 7, mode);
-            assert!(m.recv::<u8>(me, tag, len).1 == wanted, "{len} bytes, {mode:?}, early");
+            assert!(m.recv::<u8>(me, tag, len).1 == wanted, "{len} bytes, {mode:?}, unexpected");
             send.wait(m).unwrap();
             let receive = m.irecv::<u8>(me, tag, len);
             start(m, m.rank, tag, &wanted, 7, mode).wait(m).unwrap();

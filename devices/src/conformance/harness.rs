@@ -70,8 +70,8 @@ pub fn unavailable(device: &str) -> Option<String> {
 /// Runs `case` on `ranks` threads, with the devices that `choose` selects from all that this build has.
 ///
 /// # Panics
-/// If a rank panics, or if the case does not end within 60 seconds (longer under Miri, or if `TEST_TIME_FACTOR` is set). The
-/// message names the rank that panicked first and the ranks that are stuck.
+/// If a rank panics, or if the case does not end within 60 seconds (longer under Miri, or if `TEST_TIME_FACTOR` is
+/// set). The message names the rank that panicked first and the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, cards, roster) =
         (Hub::new(0..ranks), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
@@ -94,9 +94,9 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
     }
     let mut first_failure: Option<String> = None;
     let mut running: Vec<u32> = (0..ranks).collect();
-    let limit = Instant::now() + time_limit();
+    let deadline = Instant::now() + time_limit();
     while !running.is_empty() {
-        match outcomes.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+        match outcomes.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok((rank, outcome)) => {
                 running.retain(|other| *other != rank);
                 if let Err(why) = outcome {

@@ -74,7 +74,7 @@ impl TcpConnection {
         watch.write = write;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
             let what = if write { Interest::Both } else { Interest::Read };
-            // If this fails, a sleeping rank posts frames that the endpoint has refused only after its sleep.
+            // If this fails, a sleeping rank posts refused frames again only when its sleep times out.
             let _ = self.poller.change(stream, token, what);
         }
     }
@@ -127,8 +127,8 @@ impl TcpConnection {
 }
 
 impl Drop for TcpConnection {
-    /// Sends a goodbye, so that the peer does not report this rank as dead, unless the connection is closed, bytes
-    /// could not be sent, or the thread panics.
+    /// Sends a goodbye, so that the peer does not report this rank as dead. Sends none if the connection is closed,
+    /// bytes could not be sent, or the thread panics.
     fn drop(&mut self) {
         let Some(stream) = self.stream.get() else { return };
         if !self.is_closed() && !self.truncated.load(Ordering::Relaxed) && !std::thread::panicking() {

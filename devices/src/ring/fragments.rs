@@ -12,7 +12,7 @@
 //!   cells.
 //!
 //! # How fragments come back
-//! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring.
+//! A receiver returns fragments in the order in which it received them, so it only counts them: `Ring::returned`.
 //! `README.md` in this folder says when the fragments of a peer that exits come back.
 
 use std::collections::VecDeque;
@@ -83,7 +83,7 @@ impl FragmentMemory {
         Ok(unsafe { FragmentMemory::at(base, count, size, Arc::new(std::sync::Mutex::new(block))) })
     }
 
-    /// Makes fragments for a model, which the global pool would outlive.
+    /// Makes fragments for a loom model, without the global pool, which would outlive the model.
     #[cfg(loom)]
     pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
         let block = vec![0u8; FragmentMemory::bytes(count, size)];

@@ -56,8 +56,8 @@ impl Intracomm {
         unsafe { raw::exscan(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }
     }
 
-    /// Combines the buffers of all ranks. The first `counts[r]` items of the buffer of rank `r` are replaced by its part of
-    /// the result; its other items do not change. See [`reduce_scatter`](Self::reduce_scatter).
+    /// Combines the buffers of all ranks. The first `counts[r]` items of the buffer of rank `r` are replaced by its
+    /// part of the result; its other items do not change. See [`reduce_scatter`](Self::reduce_scatter).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -80,8 +80,8 @@ impl Intracomm {
         unsafe { raw::reduce_scatter(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), counts, &op) }
     }
 
-    /// Combines the buffers of all ranks. The first part of the buffer of rank `r`, of `size` equal parts, is replaced by
-    /// part `r` of the result; the other parts do not change. See [`reduce_scatter_block`](Self::reduce_scatter_block).
+    /// Combines the buffers of all ranks. The first of `size` equal parts of the buffer of rank `r` is replaced by part
+    /// `r` of the result; the other parts do not change. See [`reduce_scatter_block`](Self::reduce_scatter_block).
     ///
     /// # Errors
     /// As [`reduce_scatter_block`](Self::reduce_scatter_block). After an error, the items can be lost.
@@ -247,8 +247,8 @@ impl Intracomm {
         unsafe { raw::alltoall(self.as_raw(), &Buf::in_place(), layout, &buf.recv_buf(), layout) }
     }
 
-    /// Sends the items of `bufs[r]` to rank `r`, and replaces them by those from that rank. Allocates temporary memory of
-    /// the size of the buffers. See [`alltoallw`](Self::alltoallw).
+    /// Sends the items of `bufs[r]` to rank `r`, and replaces them by those from that rank. Allocates temporary memory
+    /// of the size of the buffers. See [`alltoallw`](Self::alltoallw).
     ///
     /// # Errors
     /// As [`alltoallw`](Self::alltoallw).

@@ -13,7 +13,7 @@ use crate::types::{RecvBuf, SendBuf};
 
 impl<K> Communicator<K> {
     /// Creates a persistent send of an owned buffer (MPI_Send_init). Each [`start`](PersistentRequest::start) sends the
-    /// present contents, as [`isend`](Self::isend) does.
+    /// current contents, as [`isend`](Self::isend) does.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -38,7 +38,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        self.own_send(buf, dest, tag, |comm, buf, dest, tag, keep| {
+        self.owned_send(buf, dest, tag, |comm, buf, dest, tag, keep| {
             raw::send_init(comm, buf, dest, tag, Mode::Standard, keep)
         })
     }
@@ -53,7 +53,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        self.own_send(buf, dest, tag, |comm, buf, dest, tag, keep| {
+        self.owned_send(buf, dest, tag, |comm, buf, dest, tag, keep| {
             raw::send_init(comm, buf, dest, tag, Mode::Synchronous, keep)
         })
     }
@@ -69,7 +69,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        self.own_send(buf, dest, tag, raw::bsend_init)
+        self.owned_send(buf, dest, tag, raw::bsend_init)
     }
 
     /// As [`send_init`](Self::send_init); each start sends as [`irsend`](Self::irsend) does (MPI_Rsend_init).
@@ -82,12 +82,12 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<PersistentRequest<B>> {
-        self.own_send(buf, dest, tag, raw::rsend_init)
+        self.owned_send(buf, dest, tag, raw::rsend_init)
     }
 
     /// Creates a persistent receive into an owned buffer (MPI_Recv_init). Each [`start`](PersistentRequest::start)
-    /// receives as [`irecv`](Self::irecv) does, and [`status`](PersistentRequest::status) describes the message. See the
-    /// example of [`send_init`](Self::send_init).
+    /// receives as [`irecv`](Self::irecv) does, and [`status`](PersistentRequest::status) describes the message. See
+    /// the example of [`send_init`](Self::send_init).
     ///
     /// # Errors
     /// As [`send_init`](Self::send_init).
@@ -98,14 +98,14 @@ impl<K> Communicator<K> {
         tag: impl Into<Tag>,
     ) -> Result<PersistentRequest<B>> {
         let (source, tag) = (source.into_source().number(), tag.into().number());
-        own(
+        owned_request(
             buf,
             |cell| CallBufs::Pair([Buf::empty(), cell.recv_buf()]),
             |keep| raw::recv_init(self.as_raw(), Buf::empty(), source, tag, Some(keep)),
         )
     }
 
-    fn own_send<B: SendBuf + Send + Sync + 'static>(
+    fn owned_send<B: SendBuf + Send + Sync + 'static>(
         &self,
         buf: B,
         dest: impl IntoDest,
@@ -113,7 +113,7 @@ impl<K> Communicator<K> {
         init: SendInit,
     ) -> Result<PersistentRequest<B>> {
         let dest = dest.into_dest().number();
-        own(
+        owned_request(
             buf,
             |cell| CallBufs::Pair([cell.send_buf(), Buf::empty()]),
             |keep| init(self.as_raw(), Buf::empty(), dest, tag, Some(keep)),
@@ -123,8 +123,8 @@ impl<K> Communicator<K> {
 
 type SendInit = fn(&raw::Comm, Buf, i32, i32, Option<KeepAlive>) -> Result<raw::PersistentOperation>;
 
-/// Moves a buffer into a cell for a persistent request. Each start describes the buffer again.
-fn own<B: Send + Sync + 'static>(
+/// Creates a persistent request that owns its buffer. Each start gets the buffer's address and datatype from `bufs`.
+fn owned_request<B: Send + Sync + 'static>(
     buf: B,
     bufs: BufsFn<B>,
     init: impl FnOnce(KeepAlive) -> Result<raw::PersistentOperation>,

@@ -1,4 +1,4 @@
-//! Collectives inside another call, which consists of several of them.
+//! Collectives that are parts of another call.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::collective::call_id::CallDigest;
 use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::Result;
 
-/// All parts of a call have the same digest, which contains no algorithm: a part has
-/// the same one whatever the parameters, because only the root knows its number of bytes.
+/// All parts of a call have the same digest, which does not contain the algorithm. A part ignores the parameters that
+/// select algorithms: its algorithm is fixed, or depends on a number of bytes that all ranks know.
 impl BlockingCall<'_> {
     /// # Safety
     /// The contract of [`bcast`](super::bcast).
@@ -90,8 +90,8 @@ impl BlockingCall<'_> {
         unsafe { self.run_list(digest, (Operation::Gather, "linear"), &call, bufs) }
     }
 
-    /// Gathers items at every rank, in one buffer per rank: `bufs[r]` receives from rank `r`, and this rank sends its own.
-    /// The total number of items decides on the algorithm, so it must be the same on all ranks.
+    /// Gathers bytes at every rank, in one buffer per rank: `bufs[r]` receives from rank `r`, and this rank sends its
+    /// own. The total number of bytes decides on the algorithm, so it must be the same on all ranks.
     ///
     /// # Safety
     /// The contract of a send buffer for this rank's buffer, and of a receive buffer for each of the others.

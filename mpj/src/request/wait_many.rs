@@ -47,8 +47,8 @@ pub trait Waitable {
     /// Waits until the operation has completed.
     fn wait(self) -> Self::Outcome;
 
-    /// Makes progress once if the operation is pending, and returns its outcome if it has completed. Later calls of
-    /// `test` and `wait` return an error as the outcome.
+    /// Makes progress once if the operation is pending, and returns its outcome if it has completed. After that
+    /// outcome, `test` and `wait` return an error as the outcome, except those of a [`RequestRef`].
     fn test(&mut self) -> Option<Self::Outcome>;
 
     /// Waits until the operation has completed, but at most for `limit`. If it returns `None`, the operation is still
@@ -164,7 +164,7 @@ impl<'r> RequestRef<'r> {
         }
     }
 
-    /// Returns the engine, the description and the channel of a pending operation; may be `None` if it has completed.
+    /// Returns the engine, the description and the channel of a pending operation, possibly `None` if it has completed.
     fn wait_target(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
             RefTarget::Owned(request) => request.wait_target(),
@@ -237,7 +237,7 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
 }
 
 /// Waits until at least one of the operations has completed, removes all completed ones, and returns their former
-/// indices and outcomes. An empty list returns at once (MPI_Waitsome).
+/// indices and outcomes. Returns at once if `operations` is empty (MPI_Waitsome).
 pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     if !operations.is_empty() {
         wait_for(operations, true, || first_complete(operations));

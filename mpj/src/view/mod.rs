@@ -154,7 +154,7 @@ fn check_mut<T: Receivable>(
         if !primitive.needs_validation() || datatype.is_made_of(&primitive.into()) {
             return false;
         }
-        // If there are more runs than elements, an element is repeated. The limit bounds the time.
+        // More runs than elements contain an element twice, which is an error, too. So `len` runs are enough to check.
         let size = primitive.size() as i64;
         let mut runs = datatype.runs(count);
         runs.by_ref().take(len).any(|run| run.offset % size != 0) || runs.next().is_some()
@@ -193,7 +193,8 @@ impl<'a> ViewMut<'a> {
     /// Returns a view of `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// As [`View::new`]; or a `bool` or `char` of the items straddles two elements.
+    /// As [`View::new`]; or a `bool` or `char` of the items straddles two elements, or some occur twice. The receive
+    /// rejects the other overlaps.
     pub fn new<T: Receivable>(
         slice: &'a mut [T],
         offset: usize,

@@ -1,9 +1,8 @@
-//! The known defects of MPJ Express 0.44, as tests. A name says what this library does in the case of the defect, and
-//! the comment above it what MPJ Express does, with the number of the defect. Two cases are tested elsewhere:
+//! The known defects of MPJ Express 0.44, as tests. The comment of a test numbers the defect and says what MPJ Express
+//! does; the name says what this library does. Two cases are tested elsewhere:
 //!
 //! * 8, dimensions whose product is not the number of ranks, and preset sizes that are ignored: `cart`.
-//! * 23, receives from any source over two devices that take seconds: the random schedules of `mpjrun` on simulated
-//!   hosts.
+//! * 23, a receive from any source takes seconds with two devices: the random schedules of `mpjrun` on simulated hosts.
 //!
 //! The tests of MPJ Express have these counterparts:
 //!
@@ -144,7 +143,7 @@ fn operation_that_does_not_commute_gets_its_operands_in_the_order_of_ranks() {
     }
 }
 
-/// 9: a comparison of a communicator with itself, and a merge that needs other ranks and different arguments.
+/// 9: compares the first communicator with itself; a merge needs opposite arguments and all ranks of the world.
 #[mpj::test(ranks = 5)]
 fn intercommunicators_are_compared_and_merged(world: World) -> mpj::Result<()> {
     let upper = world.rank() >= 2;
@@ -186,9 +185,9 @@ fn largest_tag_can_be_used_and_errors_are_returned(world: World) -> mpj::Result<
     Ok(())
 }
 
-/// 12: a count for another type, and of base elements after a probe.
+/// 12: counts items of a type that was not sent; after a probe, counts base elements.
 #[mpj::test(ranks = 2)]
-fn count_is_of_whole_items_of_the_type_that_was_sent(world: World) -> mpj::Result<()> {
+fn count_requires_whole_items_of_the_sent_type(world: World) -> mpj::Result<()> {
     let pair = Datatype::of::<i32>().contiguous(2)?;
     if world.rank() == 0 {
         return world.send(&View::new(&[1, 2, 3, 4], 0, &pair, 2)?, 1, 0);
@@ -232,7 +231,7 @@ fn packed_size_of_a_structure_stays_the_same() -> mpj::Result<()> {
     Ok(())
 }
 
-/// 14: a destination outside the grid is an error.
+/// 14: `PROC_NULL` is an error, and so is a neighbour outside the grid.
 #[mpj::test(ranks = 3)]
 fn messages_to_no_rank_complete_at_once(world: World) -> mpj::Result<()> {
     let (me, mut got) = (world.rank(), [77]);
@@ -292,7 +291,7 @@ fn structures_of_structures_arrive_unchanged(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// 17: an error of the library's own buffer, and a job that hangs.
+/// 17: an exception in the library's temporary buffer; then the job hangs.
 #[mpj::test(ranks = 3)]
 fn user_operation_on_bools_is_applied(world: World) -> mpj::Result<()> {
     let is_last = world.rank() == 2;
@@ -330,7 +329,7 @@ fn short_sends_to_each_other_complete(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// 20: half a second after each test of pending requests.
+/// 20: each test of pending requests sleeps for half a second.
 #[mpj::test(ranks = 2)]
 fn tests_of_pending_requests_return_at_once(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
@@ -361,7 +360,7 @@ fn waits_for_no_requests_return_at_once() {
     assert!(mpj::test_any(&mut none()).is_none());
 }
 
-/// 22: an error that is printed.
+/// 22: prints an error, although the result is right.
 #[mpj::test(ranks = 2)]
 fn shift_by_more_than_the_grid_wraps_or_leaves_it(world: World) -> mpj::Result<()> {
     let ring = world.cart(&[Dim::periodic(2)], Reorder::No)?.expect("2 cells");
@@ -372,7 +371,7 @@ fn shift_by_more_than_the_grid_wraps_or_leaves_it(world: World) -> mpj::Result<(
     Ok(())
 }
 
-/// 24 works in MPJ Express: keep it.
+/// 24: not a defect. MPJ Express detects this error, too.
 #[mpj::test(ranks = 2)]
 fn message_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     if world.rank() == 0 {

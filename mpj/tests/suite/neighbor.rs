@@ -30,7 +30,7 @@ fn each_grid(sizes: impl IntoIterator<Item = usize>, test: impl Fn(&Cart) -> mpj
     }
 }
 
-/// The block that rank `from` sends to `to` as its destination number `block`.
+/// The block that rank `from` sends to its destination number `block`.
 fn sent(from: usize, block: usize, len: usize) -> Vec<u32> {
     samples(from, 100 * block, len)
 }
@@ -40,7 +40,7 @@ fn len(from: usize, block: usize) -> usize {
     (from * 5 + block * 3) % 7
 }
 
-/// Returns what arrives from each neighbour: the block that it sends in the opposite direction.
+/// Returns the blocks that arrive: each neighbour sends its block for the opposite direction.
 fn expected(grid: &Cart, len: impl Fn(usize, usize) -> usize) -> Vec<Option<Vec<u32>>> {
     let neighbors = grid.layout().neighbors(grid.rank()).expect("its own rank");
     let block =
@@ -338,7 +338,7 @@ fn ranks_without_neighbours_take_part(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// A grid coerces to every kind of communicator that it contains.
+/// Checks at compile time that a grid coerces to an intracommunicator.
 fn assert_comm(_: &Intracomm) {}
 
 #[mpj::test(ranks = 1)]

@@ -179,7 +179,7 @@ fn parts_go_to_the_remote_group() {
 /// Memory of an operation whose drop uses a request.
 struct UsesOnDrop(Arc<PersistentOperation>, Arc<AtomicBool>);
 
-/// The part of [`UsesOnDrop`] that a foreign drop runs.
+/// The value that [`UsesOnDrop`] passes to `drop_deferred`.
 struct Uses(Arc<PersistentOperation>, Arc<AtomicBool>);
 
 impl Drop for UsesOnDrop {

@@ -70,10 +70,11 @@ pub(crate) struct Wire {
     pub(crate) gets: Gets,
     /// Whether endpoints are full: they return `Again` for frames and gets.
     pub(crate) full: AtomicBool,
-    /// Whether endpoints support no frames, or no zero-copy sends.
+    /// Whether endpoints reject frames as unsupported.
     pub(crate) rejects_frames: AtomicBool,
+    /// Whether endpoints reject zero-copy sends as unsupported.
     pub(crate) rejects_zcopy: AtomicBool,
-    /// The engine that fails all its operations when memory is registered the next time.
+    /// The engine whose `fail_all` the next `register` calls.
     pub(crate) fails_all: Mutex<Weak<Engine>>,
     /// Whether endpoints coalesce messages.
     pub(crate) coalesces: AtomicBool,
@@ -111,7 +112,7 @@ pub(crate) const EAGER_LIMIT: usize = 8 << 10;
 pub(crate) const FRAGMENT: usize = 16 << 10;
 pub(crate) const PIECE: usize = 12 << 10;
 pub(crate) const ZCOPY_MIN: usize = 1 << 10;
-/// The key that the device packs.
+/// The key that the device packs for memory outside of pool regions.
 pub(crate) const KEY: [u8; 20] = [9; 20];
 
 // SAFETY: `open` returns the device and the inlet that are defined here.
@@ -151,8 +152,8 @@ struct FakeDevice {
     _record: DropRecord,
 }
 
-// SAFETY: a device op no longer accesses its memory once the test says that it has completed; nothing accesses
-// registered memory.
+// SAFETY: a device op no longer accesses its memory once the test has completed it. Only device ops access registered
+// memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for FakeDevice {
     fn name(&self) -> &'static str {
@@ -362,8 +363,8 @@ struct FakeInlet {
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
-// SAFETY: `incoming` holds the unwritten rest of each body's memory. Only that is written, and no body has landed while
-// it has a rest. After a get has ended, nothing is written for it, even if a test completes it again.
+// SAFETY: `incoming` holds the unwritten part of each body's memory. The inlet writes only there, and reports a body as
+// landed only when this part is empty. A completed op leaves `ops`, so a second completion writes nothing.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

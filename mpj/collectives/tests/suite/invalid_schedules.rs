@@ -11,7 +11,10 @@ fn invalid_schedules_are_detected() {
     let bufs = |rank| [own(rank, 2), own(rank, 2), empty(2), vec![]];
     let assert_detected = |steps: [Vec<Step>; 2], error: &str| {
         let result = run(2, |rank| steps[rank as usize].clone(), bufs).map(|report| report.rounds);
-        assert!(result.as_ref().is_err_and(|result| result.contains(error)), "{result:?} is not: {error}");
+        assert!(
+            result.as_ref().is_err_and(|result| result.contains(error)),
+            "expected an error with {error:?}, found {result:?}"
+        );
     };
     let (send, receive) = (|to| Step::Send { to, from: span(0) }, |from| Step::Recv { from, into: span(1) });
     assert_detected(

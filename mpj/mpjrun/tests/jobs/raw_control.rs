@@ -129,7 +129,7 @@ impl RawRank {
         }
     }
 
-    /// The last rank stops `mpjrun`. Meanwhile all ranks report their deaths, and the other ranks exit.
+    /// The last rank stops `mpjrun`. Meanwhile all ranks report their deaths.
     fn die_simultaneously(&self) {
         let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
         let report = || self.send(&[self.died("returned an error: simultaneous")]);

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::boot::wire::{FrameDecoder, encode_frame};
 
-/// The number of bytes after which `receive` returns, so that one sender does not delay the others. The buffer of a Unix
-/// socket holds less by default, so all messages of an exited process are read.
+/// The number of bytes after which `receive` returns, so that one sender does not delay the others. By default, a Unix
+/// socket buffers less, so one call reads all messages of an exited process.
 const MAX_READ_PER_POLL: usize = 4 << 20;
 
 /// If more bytes than this are queued, the other end is considered to violate the protocol, because it does not read.

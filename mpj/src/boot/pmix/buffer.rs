@@ -4,7 +4,7 @@
 //! ```text
 //!   item     = number of elements: i32, here 1; the element
 //!   string   = length with the NUL: i32, or 0 for no string; bytes; NUL
-//!   size     = type of the number: u16; number             also of types int, unsigned int and pid
+//!   size     = type of the number: u16; number             int, unsigned int and pid have this form, too
 //!   value    = type: u16, data of that type
 //!   proc     = namespace: string, rank: u32
 //!   info     = key: string, flags: u32, value
@@ -13,7 +13,7 @@
 //!   buffer   = kind: u8, length: size, bytes
 //!   array    = type: u16, number of elements: size, elements; only the type if it is 0
 //! ```
-//! A server that has a value or an array of a later type than the encoding sends it without the data or the elements.
+//! If the type of a value or of an array is later than `kind::LAST`, the server omits the data or the elements.
 
 /// Types of this encoding; [`fixed_width`] has more.
 pub(super) mod kind {
@@ -63,7 +63,7 @@ fn fixed_width(kind: u16) -> Option<usize> {
     }
 }
 
-/// Returns whether the values of a type are a number after the type of that number.
+/// Returns whether a value of this type consists of the type of a number and this number.
 fn is_system_integer(kind: u16) -> bool {
     [kind::SIZE, kind::PID, kind::INT, kind::UINT].contains(&kind)
 }
@@ -245,7 +245,7 @@ impl<'a> Unpacker<'a> {
     /// Skips `count` elements of a type. Each has at least one byte, so the length of the buffer limits the time.
     fn skip(&mut self, kind: u16, count: u64, depth: u32) -> Result<(), String> {
         if is_system_integer(kind) && count > 0 {
-            // The type of the numbers stands once before all of them.
+            // The type of the numbers occurs once, before all of them.
             let width = self.width()?;
             return self.skip_fixed(width, count);
         }

@@ -1,6 +1,6 @@
-//! Lists of hosts in the form of Slurm, such as `rack[1-2,7]n01,login`.
+//! Slurm host lists, such as `rack[1-2,7]n01,login`.
 
-/// Returns the first host of a list, or `None` if the text is not a list.
+/// Returns the first host of a list, or `None` if it is malformed. The rest of the list is not checked.
 pub fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;

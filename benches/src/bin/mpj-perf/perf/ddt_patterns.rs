@@ -117,7 +117,7 @@ pub(super) fn all() -> Result<Patterns, Failure> {
     Ok(patterns)
 }
 
-/// Makes a box in each of nine arrays, of which the first four have two dimensions.
+/// Returns the pattern of a box in each of nine arrays, of which the first four have two dimensions.
 fn wrf(
     direction: &str,
     subarray: bool,
@@ -162,7 +162,8 @@ fn wrf(
     Ok(arrays.pattern(name, send, manual).boxed())
 }
 
-/// Makes a hyperplane of complex 3-vectors in a lattice of `d`⁴ sites, whose even and odd sites are stored separately.
+/// Returns the pattern of a hyperplane of complex 3-vectors in a lattice of `d`⁴ sites. Even and odd sites are stored
+/// separately.
 fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     let (plane, cube, all) = (d * d / 2, d * d * d / 2, d * d * d * d / 2);
     let vector = Datatype::of::<f32>().contiguous(6)?;
@@ -172,7 +173,7 @@ fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     Ok(Pattern::<f32>::new(name, 12 * all, 0, send, Piece::runs(grid, 6 * plane))?.boxed())
 }
 
-/// Makes three faces of a box with ghost cells.
+/// Returns the patterns of three faces of a box with ghost cells.
 fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     let double = Datatype::of::<f64>();
     let face = |axis, start, send, manual| {
@@ -189,7 +190,7 @@ fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     Ok([x, y, z])
 }
 
-/// Makes a row and a column of cells of five numbers.
+/// Returns the patterns of a row and a column of cells of five numbers.
 fn lu(d: usize) -> Result<[Box<dyn Measured>; 2], Failure> {
     let (double, len) = (Datatype::of::<f64>(), 5 * (d + 2) * (d + 2));
     let row = (double.contiguous(5 * d)?, Piece::runs(NestedLoop::line(1, 0), 5 * d));
@@ -200,7 +201,7 @@ fn lu(d: usize) -> Result<[Box<dyn Measured>; 2], Failure> {
     Ok([x.boxed(), y.boxed()])
 }
 
-/// Makes a transpose: columns are sent and rows are received.
+/// Returns the pattern of a transpose: columns are sent and rows are received.
 fn fft(size: usize) -> Result<Box<dyn Measured>, Failure> {
     let n = size / 2;
     let complex = Datatype::of::<f64>().contiguous(2)?;
@@ -226,13 +227,13 @@ fn permutation(count: usize, range: usize, seed: u32) -> Vec<usize> {
     indices
 }
 
-/// Makes blocks of `block` elements. The n-th block starts at `block` times the n-th index.
+/// Returns a datatype of blocks of `block` elements. The n-th block starts at `block` times the n-th index.
 fn indexed<T: Element>(indices: &[usize], block: usize) -> Result<Datatype, Failure> {
     let blocks: Vec<_> = indices.iter().map(|at| (block, (block * at) as isize)).collect();
     Ok(Datatype::of::<T>().indexed(&blocks)?)
 }
 
-/// Makes particles: an array of 3-vectors and arrays of numbers, all at the same indices.
+/// Returns the pattern of selected particles: an array of 3-vectors and arrays of numbers, all at the same indices.
 fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<dyn Measured>, Failure> {
     let indices = permutation(count, range, 7);
     let (vectors, numbers) = (indexed::<f64>(&indices, 3)?, indexed::<f64>(&indices, 1)?);
@@ -247,7 +248,7 @@ fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<d
     Ok(memory.pattern(format!("LAMMPS_{kind}_{count}"), send, manual).boxed())
 }
 
-/// Makes boundaries of the outer core, of crust and mantle, and mass terms.
+/// Returns the patterns of the boundaries of the outer core and of crust and mantle, and of mass terms.
 fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     let core = permutation(3225, 88_881, 3);
     let manual = Piece::fixed::<1, _>(List::new(0, 1, &core));
@@ -268,7 +269,7 @@ fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     Ok([outer.boxed(), mantle.boxed(), mass.boxed()])
 }
 
-/// Makes every second block of `L` numbers.
+/// Returns the pattern of every second block of `L` numbers.
 fn vector<const L: usize>(payload: usize) -> Result<Box<dyn Measured>, Failure> {
     let count = payload / size_of::<f64>() / L;
     let send = Datatype::of::<f64>().vector(count, L, 2 * L as isize)?;

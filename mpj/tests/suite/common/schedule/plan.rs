@@ -1,9 +1,10 @@
 //! The plan of a phase: its messages, and what every thread of every rank calls, in one global order.
 //!
 //! # No plan deadlocks
-//! All calls have a place in one global order, in which every thread makes its calls. A call that blocks needs only
-//! calls before it; or it and the call directly after it, of another thread, complete each other. So the first call that
-//! has not completed, in that order, always completes. `phase::Pairing` chooses which calls may block, by these facts:
+//! All calls have a place in one global order, in which every thread makes its calls. A blocking call completes if the
+//! calls before it have been made; or it forms a pair with the next call, of another thread, and the two complete
+//! together. So the first incomplete call of the order always completes. `phase::Pairing` chooses the calls that can
+//! block, by these facts:
 //!
 //! * A [`Pattern`] names the receives of one thread that accept the same messages, and each message belongs to one
 //!   pattern. The numbers of receives and messages of a pattern are equal.
@@ -24,7 +25,7 @@ pub(super) struct CommPlan {
     pub(super) members: Vec<usize>,
 }
 
-/// A message from one thread to the thread of the same number on another rank, or on the same.
+/// A message from a thread to the thread of the same number on the same or another rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) comm: usize,
@@ -34,6 +35,7 @@ pub(super) struct Message {
     /// The ranks in the world.
     pub(super) sender: usize,
     pub(super) receiver: usize,
+    /// The number of the sending and of the receiving thread on their ranks.
     pub(super) lane: usize,
     pub(super) tag: i32,
     pub(super) len: usize,
@@ -173,12 +175,12 @@ impl<'a> Draft<'a> {
         let of = |at: usize| exact(&self.messages[order[at].message]);
         let ends = |is_send: bool| places.iter().copied().filter(move |at| order[*at].is_send == is_send);
         if !matches!(by, Discipline::ExactThenAny) {
-            let reduce = |pattern: Pattern| match by {
+            let widen = |pattern: Pattern| match by {
                 Discipline::AnySource => Pattern { source: None, ..pattern },
                 Discipline::AnyTag => Pattern { tag: None, ..pattern },
                 _ => pattern,
             };
-            return places.iter().map(|at| (*at, reduce(of(*at)))).collect();
+            return places.iter().map(|at| (*at, widen(of(*at)))).collect();
         }
         let mut exacts: Vec<Pattern> = ends(true).map(of).collect();
         self.random.shuffle(&mut exacts);
@@ -283,7 +285,7 @@ impl<'a> Draft<'a> {
         (comm.members[rank], lane, call)
     }
 
-    /// Returns a communicator to free, sometimes: one that only one thread uses on each rank. Also returns the thread.
+    /// For half of the calls, returns a communicator to free that only one thread of each rank uses, and that thread.
     pub(super) fn owned_comm(&mut self) -> Option<(CommPlan, usize)> {
         let owned = |(comm, owner): &(CommPlan, Option<usize>)| Some((comm.clone(), (*owner)?));
         let found = self.comms.iter().filter(|(comm, _)| comm.id != 0).find_map(owned);
