@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of steps of a search through nested loops.
 const MAX_SEARCH_STEPS: usize = 1 << 16;
-/// Minimum budget of pieces to sort if no cheaper test decides. Types with long lists have [`BUDGET_FACTOR`] times the
-/// number of listed pieces, so that the cost is proportional to the type's description.
+/// Pieces are sorted only if no cheaper test decides: at most this number, or [`BUDGET_FACTOR`] times the number of
+/// list entries of the type if that is larger. So the cost is proportional to the type's description.
 const MIN_PIECES: usize = 1 << 16;
 const BUDGET_FACTOR: usize = 8;
 
@@ -18,8 +18,9 @@ pub(crate) struct DisjointUpTo(AtomicUsize);
 impl Datatype {
     /// Checks that `count` items contain no byte twice, because its value after a receive would be undefined.
     ///
-    /// The check is exact unless it needs more than a bounded number of steps. Then it reports no overlap: receiving
-    /// into such a type is safe, and the last write wins. The success of an exact check is cached.
+    /// The check is exact unless it needs more than a bounded number of steps, or the size or bounds of the items
+    /// overflow. Then it reports no overlap: receiving into such a type is safe, and the last write wins. The success
+    /// of an exact check is cached.
     ///
     /// # Errors
     /// [`OverlapError`] with a byte that is contained twice.
@@ -135,14 +136,14 @@ fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), Overl
 /// Compares all pieces. Returns `Ok` if they exceed the budget.
 fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
-    // Not the runs, because a run may consist of any number of pieces.
-    for run in crate::iov::pieces(plan, base.wrapping_sub(plan.offset)) {
+    // Pieces, not runs: a run joins any number of adjacent pieces, so its cost is not bounded.
+    for piece in crate::iov::pieces(plan, base.wrapping_sub(plan.offset)) {
         let Some(rest) = budget.pieces.checked_sub(1) else {
             budget.is_exceeded = true;
             return Ok(());
         };
         budget.pieces = rest;
-        pieces.push((run.offset, run.len));
+        pieces.push((piece.offset, piece.len));
     }
     search_list(pieces.into_iter())
 }
@@ -179,12 +180,12 @@ fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Optio
         }
         // The lowest round of a loop that goes backwards is its last.
         let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
-        for run in crate::iov::pieces(&round, lowest) {
-            if pieces.len() == budget.pieces || run.len as u64 > length {
+        for piece in crate::iov::pieces(&round, lowest) {
+            if pieces.len() == budget.pieces || piece.len as u64 > length {
                 return None;
             }
-            let residue = i128::from(run.offset).rem_euclid(length.into()) as u64;
-            pieces.push(StridedPiece { residue, start: run.offset, len: run.len, count });
+            let residue = i128::from(piece.offset).rem_euclid(length.into()) as u64;
+            pieces.push(StridedPiece { residue, start: piece.offset, len: piece.len, count });
         }
     }
     pieces.sort_unstable_by_key(|piece| (piece.residue, piece.start));
@@ -277,11 +278,11 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut SearchBudget) -> Resu
     let mut order: [usize; MAX_LOOPS] = core::array::from_fn(|i| i);
     order[..strided.depth].sort_unstable_by_key(|i| loops[*i].0);
     let order = &order[..strided.depth];
-    let mut reach = strided.block as i128;
+    let mut length = strided.block as i128;
     let nested = order.iter().all(|i| {
         let (stride, count) = loops[*i];
-        let disjoint = stride >= reach;
-        reach += stride * (count - 1);
+        let disjoint = stride >= length;
+        length += stride * (count - 1);
         disjoint
     });
     if nested {
@@ -292,7 +293,7 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut SearchBudget) -> Resu
     if !search.find(order.len(), 0, false) {
         return Ok(());
     }
-    // The steps forward lead to one block, the steps backward start at the other.
+    // From `base`, the forward steps lead to one block, and the reversed backward steps to the other.
     let (mut one, mut other) = (base, base);
     for (level, taken) in strided.nest().iter().zip(search.taken) {
         let far = level.stride.wrapping_mul(taken.unsigned_abs() as i64);

@@ -6,12 +6,13 @@ use crate::kernels::{self, Side};
 use crate::{Datatype, Packer, Unpacker};
 
 impl Datatype {
-    /// Copies `count` items of this type at `src` to `into_count` items of `into` at `dst`, as if packed and unpacked:
-    /// the bytes at the packed positions `packed`, up to the end of the shorter side. Returns their number.
+    /// Copies `count` items of this type at `src` to `into_count` items of `into` at `dst`, as if they were packed and
+    /// unpacked. Copies only the bytes at the packed positions `packed`, up to the end of the shorter side. Returns
+    /// their number.
     ///
     /// # Safety
-    /// For `src` that of [`pack`](Datatype::pack), for `dst` that of [`unpack`](Datatype::unpack), each with its type
-    /// and count; the bytes of the items on the two sides do not overlap.
+    /// `src` and `count` obey the contract of [`pack`](Datatype::pack), `dst` and `into_count` that of
+    /// [`unpack`](Datatype::unpack) for `into`. The bytes of the items on the two sides do not overlap.
     ///
     /// # Examples
     /// Copies a column to a row:

@@ -76,7 +76,7 @@ fn usable() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// A kind of part of a host.
+/// A level of the hardware of a host. Its parts contain logical processors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum HostPart {
@@ -93,7 +93,7 @@ pub enum HostPart {
 impl HostPart {
     /// Returns the number of the part that contains all logical processors on which this thread may run: the number of
     /// a NUMA node or socket, or the first logical processor of a cache or core. Returns `None` if no part contains
-    /// all of them, or if the system does not report them.
+    /// all of them, or the system does not report the processors. An unknown NUMA node, socket or cache has number 0.
     pub fn of_this_thread(self) -> Option<usize> {
         self.common_part(
             &sys::allowed().into_iter().map(|cpu| (sys::place(cpu), sys::numa_node(cpu))).collect::<Vec<_>>(),
@@ -101,7 +101,7 @@ impl HostPart {
     }
 
     fn common_part(self, placed: &[([usize; 3], usize)]) -> Option<usize> {
-        // A place lists the parts from large to small, so all of its first parts must be equal.
+        // A place is [socket, cache, core]. Processors share a part only if they share the larger ones.
         let part = |(place, node): &([usize; 3], usize)| match self {
             HostPart::NumaNode => ([0; 3], *node),
             HostPart::Socket => ([place[0], 0, 0], place[0]),

@@ -56,8 +56,8 @@ impl Doorbell {
         self.event.signal();
     }
 
-    /// Announces a sleep of the owner in its own event loop, which waits for [`descriptor`](Self::descriptor): rings
-    /// make it readable. Returns false if the system refuses the fence, so that a ring can be missed.
+    /// Announces that the owner will sleep in an event loop of its own, on [`descriptor`](Self::descriptor). Rings then
+    /// make the descriptor readable. Returns false if the system refuses the fence: a ring can then be missed.
     pub(crate) fn arm(&self) -> bool {
         self.asleep.store(1, Ordering::Relaxed);
         fence::heavy_fence()

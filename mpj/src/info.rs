@@ -1,10 +1,11 @@
-//! Hints: pairs of texts.
+//! Hints: pairs of a key and a value.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorClass, Result};
 
-/// Hints for a communicator (MPI_Info): texts under keys, in the order of the keys. The library uses none of them.
+/// Hints for a communicator (MPI_Info): strings with string keys, in the order of the keys. The library uses none of
+/// them.
 ///
 /// ```
 /// let mut info = mpj::Info::new();
@@ -27,8 +28,8 @@ impl Info {
         Info { entries: BTreeMap::new() }
     }
 
-    /// Returns the facts about this process that MPI_Info_create_env gives: `command` and `argv` from the words of the
-    /// command line, `wdir`, `host`, `arch` and `thread_level`. Omits values that are empty or too long.
+    /// Returns information about this process under the keys of MPI_Info_create_env: `command` and `argv` from the
+    /// words of the command line, `wdir`, `host`, `arch` and `thread_level`. Omits values that are empty or too long.
     ///
     /// ```
     /// let info = mpj::Info::of_process(["prog", "-n", "5"]);

@@ -29,8 +29,8 @@
 //! # Overview
 //! * [`World`] is the communicator of all ranks. It derefs to an [`Intracomm`], which has messages, collectives,
 //!   and calls that create communicators: `dup`, `split`, and `create` of a [`Group`].
-//! * An [`Intercomm`] connects two groups of ranks. It has the messages of an [`Intracomm`], and collectives between the
-//!   groups.
+//! * An [`Intercomm`] connects two groups of ranks. It has the messages of an [`Intracomm`], and collectives between
+//!   the groups.
 //! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
 //!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
 //! * A [`View`] describes parts of a slice, such as the columns of a matrix, by a [`struct@Datatype`]. [`SplitViews`]

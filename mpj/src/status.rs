@@ -80,8 +80,8 @@ impl Status {
         self.bytes
     }
 
-    /// Returns whether the operation was cancelled (MPI_Test_cancelled). A cancelled receive has no status, but an error
-    /// that [says so](crate::Error::is_cancelled).
+    /// Returns whether the operation was cancelled (MPI_Test_cancelled). A cancelled receive has no status, but an
+    /// error that [says so](crate::Error::is_cancelled).
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled
     }
@@ -92,7 +92,8 @@ impl Status {
         self.is_cancelled = is_cancelled;
     }
 
-    /// Returns the primitive of which the message consists; `None` if it is empty or has several.
+    /// Returns the primitive of which the message consists; `None` if it has several, or for an operation without a
+    /// message. An empty message has the primitive of its sender's buffer.
     pub fn primitive(&self) -> Option<Primitive> {
         Primitive::from_code(self.primitive_code)
     }
@@ -118,8 +119,8 @@ impl Status {
         self.matches(datatype).then(|| datatype.item_count_in(self.bytes)).flatten()
     }
 
-    /// Returns the number of primitives in a message of `T`s; `None` if the message ends inside a primitive or consists of
-    /// another one (MPI_Get_elements). The message may end inside a `T`.
+    /// Returns the number of primitives in a message of `T`s; `None` if the message ends inside a primitive or consists
+    /// of another one (MPI_Get_elements). The message may end inside a `T`.
     pub fn elements<T: Equivalent>(&self) -> Option<u64> {
         self.elements_of(&T::datatype())
     }

@@ -119,7 +119,7 @@ fn replaced_list_is_notified_but_not_a_replaced_waker() {
     assert_eq!((first.pop(), second.pop(), counter.0.load(Ordering::Relaxed)), (None, Some(2), 0));
 }
 
-/// The wakers run on the completing thread while the other thread registers its next operation.
+/// The completing thread notifies the list while the other thread registers its next operation.
 #[test]
 fn no_notification_is_lost_between_two_threads() {
     let (completers, received) = std::sync::mpsc::sync_channel::<Completer>(1);

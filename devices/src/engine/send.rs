@@ -99,7 +99,7 @@ impl Engine {
         let (code, id) = (source.code()?, channel.peer(dest)?);
         let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
         let mut out = peer.outbox();
-        // An unconnected peer has no credit. A block that might be exported takes the slow path, which asks the device.
+        // An unconnected peer has no credit. A block that might be exported takes the slow path: it queries the device.
         let body = local_body(source, DataPath::Auto);
         let is_eager = body.path == DataPath::Auto
             && path_select::is_eager(&out.caps, body, out.send_credit, || true)
@@ -173,7 +173,7 @@ impl Engine {
         }
         let source = self.apply_path(peer, source)?;
         let mut out = peer.outbox();
-        // Check again under the lock: a freed channel is removed once no outbox has a deferred send in it.
+        // Check again under the lock: a freed channel is removed once no outbox holds a deferred send of it.
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }

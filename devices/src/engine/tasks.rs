@@ -1,7 +1,7 @@
 //! Tasks: operations of several steps, such as non-blocking collectives. Threads that make progress poll the tasks,
 //! even if no thread waits for them.
 //!
-//! A waiting thread polls the tasks after something has moved and before it sleeps, a testing thread in each test. The
+//! A waiting thread polls the tasks after it has made progress and before it sleeps, a testing thread in each test. The
 //! thread releases the progress lock first, because a step can take long or call a user's function, which can wait for
 //! messages. While such a function waits or tests, its thread polls the other tasks, up to the depth [`MAX_NESTING`].
 
@@ -99,7 +99,8 @@ impl Engine {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Polls all tasks. `has_progress` is true if something has moved. The caller does not hold the progress lock.
+    /// Polls all tasks. If another thread is polling a task, it polls once more if `has_progress`. The caller does not
+    /// hold the progress lock.
     #[cold]
     pub(super) fn poll_tasks(&self, has_progress: bool) {
         if DEPTH.get() >= MAX_NESTING {

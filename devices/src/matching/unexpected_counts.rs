@@ -15,7 +15,8 @@ pub struct UnexpectedCounts {
     pub common_tag: Option<MessageTag>,
 }
 
-/// The word that stands for messages with different tags: also for those of this tag and immediate data.
+/// The value of `tag` if the queued messages have different tags. Messages whose common tag is -1, with the immediate
+/// data `u32::MAX`, have the same value: their tag is reported as unknown, too.
 const MIXED: u64 = u64::MAX;
 
 /// The shared form of [`UnexpectedCounts`]. The holder of the matching lock writes it, and any thread reads it. One of

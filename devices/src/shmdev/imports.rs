@@ -13,7 +13,7 @@ use super::segment_layout::STATE_BYTES;
 use super::slot_ids::slot_of;
 use crate::device::{PostError, RemoteKey, View};
 
-/// The remote key of an exported block. It is short enough to share the cell of the RTS.
+/// The remote key of an exported block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockKey {
     pub(super) number: u64,

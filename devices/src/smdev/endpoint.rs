@@ -13,7 +13,8 @@ pub(super) struct SmEndpoint {
     pub(super) hub: Arc<Hub>,
 }
 
-/// The remote key of exposed memory: the number of the entry, and the offset in the entry of the key's first byte.
+/// The remote key of exposed memory: the number of its entry in the exposed table, and the offset in the entry at which
+/// the memory of the key begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExposedKey {
     pub(super) number: u64,
@@ -21,7 +22,7 @@ pub(super) struct ExposedKey {
 }
 
 impl ExposedKey {
-    /// Packs the key. It is short enough to share the cell of the RTS.
+    /// Packs the key: the number and the offset, in little-endian order.
     pub(super) fn pack(self) -> Option<RemoteKey> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.number.to_le_bytes());
@@ -29,7 +30,7 @@ impl ExposedKey {
         RemoteKey::new(&bytes)
     }
 
-    /// Returns the number of the key's entry, and the offset in that entry of the key's byte `at`.
+    /// Returns the number of the entry, and the offset in the entry of byte `at` of the key's memory.
     fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
         let read = || {
             let (number, first) = key.as_bytes().split_first_chunk::<8>()?;

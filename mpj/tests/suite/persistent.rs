@@ -4,7 +4,7 @@ use crate::common::{job, ranks, samples};
 use mpj::{ErrorClass, Op, coll, wait_all};
 
 const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
-/// Numbers of elements: none, two eager lengths by default, and one that uses rendezvous.
+/// Numbers of elements. With the default limits, only messages of the last length use rendezvous.
 const LENGTHS: [usize; 4] = [0, 3, 500, 20_000];
 const STARTS: usize = 4;
 
@@ -163,7 +163,7 @@ fn mismatched_start_fails_on_every_rank() {
             // If one rank rejects the arguments at creation, all ranks get the error, at the latest at the start.
             let refused = world.dup()?.prepare(coll::bcast([0u8; 3], if world.rank() == 0 { 99 } else { 0 }));
             let refused = refused.and_then(|mut bcast| bcast.start()?.wait().map(drop));
-            let refused = refused.expect_err("a rank has no such root");
+            let refused = refused.expect_err("rank 0 gave an invalid root");
             assert!(refused.to_string().contains("root 99"), "{refused}");
             // The last rank has a different length, which is detected at the start.
             let len = if world.rank() + 1 == *size { 7 } else { 8 };

@@ -17,7 +17,7 @@ pub(crate) struct Class(u8);
 impl Class {
     /// Above this size, classes are a quarter of a power of two apart.
     const FINE_ABOVE: usize = 256;
-    /// The number of the quarter that ends at 64 bytes: each power of two has four quarters, the first from 1 byte on.
+    /// The number of the quarter that ends at 64 bytes. Each power of two has four quarters; number 0 begins at 1 byte.
     const FIRST_QUARTER: u32 = 23;
     /// The exponent bits of 1.0, and the two fraction bits that give the quarter.
     const QUARTER_OF_ONE: u32 = 1f32.to_bits() >> 21;
@@ -92,8 +92,8 @@ impl Class {
         Order::of_block(8 << ((self.0 as u32 + Self::FIRST_QUARTER) / 4 - 2))
     }
 
-    #[inline]
     /// Returns the size in eighths of the outer block, 5 to 8.
+    #[inline]
     pub(crate) const fn eighths(self) -> u32 {
         5 + ((self.0 as u32 + Self::FIRST_QUARTER) & 3)
     }

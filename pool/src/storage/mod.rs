@@ -117,7 +117,8 @@ unsafe impl Storage for Box<dyn Storage> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The size is unsuitable, a source returned less than requested, or memory for the region's map is exhausted.
+    /// The size is unsuitable, the source of regions returned less than requested, or no memory is left for the map of
+    /// free blocks.
     Size {
         /// The bytes requested.
         asked: usize,
@@ -149,7 +150,7 @@ pub enum StorageError {
         /// The seals found.
         found: u32,
     },
-    /// The file is too short, its header was written or read only in part, or the header has a wrong length field.
+    /// The file is too short, only part of its header was written or read, or its header states another header length.
     Short {
         /// The required number of bytes.
         needed: u64,

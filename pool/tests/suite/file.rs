@@ -87,7 +87,7 @@ fn each_defect_of_a_file_has_its_error() {
 fn files_of_other_users_are_rejected() {
     let path = Scratch::new("user");
     drop(create(&path, 4096).unwrap());
-    // `chown` fails unless root runs the test; then nothing is checked.
+    // Only root can `chown`: for other users the test checks nothing.
     if std::os::unix::fs::chown(&path.0, Some(65534), None).is_ok() {
         assert_eq!(attach(&path), Err(StorageError::Owner { needed: 0, found: 65534 }));
     }

@@ -50,7 +50,7 @@ fn frames_of_every_size_arrive_in_order() {
     }
 }
 
-// SAFETY: the room is no longer than the bytes, and all of it is written.
+// SAFETY: `write_copy_of_slice` initialises all of `room`, or panics.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl PackSource for Vec<u8> {
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
@@ -74,12 +74,12 @@ fn packed_bodies_arrive() {
 }
 
 #[test]
-fn full_socket_buffers_a_bounded_amount() {
+fn posts_to_a_full_socket_are_bounded() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
     let long = pattern(5, 256 << 10);
     for (endpoint, body) in [(&mut to_b, &long[..]), (&mut to_a, &long[..40])] {
         let mut posted = 0;
-        // The system moves bytes meanwhile, so a later post might succeed.
+        // Stop at the first `Again`: the kernel moves bytes meanwhile, so a later post might succeed.
         while let outcome = endpoint.post(&[posted as u8; 8], Body::Bytes(body))
             && outcome != Err(PostError::Again)
         {

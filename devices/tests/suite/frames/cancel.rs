@@ -97,7 +97,7 @@ fn cancelled_queued_frames_are_not_sent_and_return_their_credit() {
         assert!(bench.sent().iter().all(|(_, head, _)| head[0] == BIND));
         bench.send(1, vec![1; EAGER_LIMIT], mode).unwrap();
         let kind = bench.sent()[0].1[0];
-        assert!(kind == 2 || kind == EAGER_SYNC, "there is credit, not kind {kind}");
+        assert!(kind == EAGER || kind == EAGER_SYNC, "expected an eager message, found kind {kind}");
     }
     // Cancelled frames leave the queue, and the others keep their order.
     bench.stop_endpoints(true);
@@ -131,7 +131,7 @@ fn receive_of_a_cancelled_body_reports_the_cause() {
         let bench = bench();
         let posted = bench.post_bytes(1, 30_000);
         bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
-        let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+        let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("expected a CTS for operation 5") };
         exit.into_iter().for_each(|exit| bench.roster.report(1, exit));
         bench.play([Step::Frame(1, nack(WORLD, mine), vec![])]);
         assert_eq!(posted.finish().unwrap().0, Err(fault));

@@ -37,16 +37,16 @@ fn kinds(sent: &[Sent]) -> Vec<u8> {
     sent.iter().map(|(_, head, _)| head[0]).collect()
 }
 
-/// Returns each frame with its context: the one to which the channel number of the frame was last bound.
+/// Returns each frame with its context: the one to which the wire id of the frame was last bound.
 fn by_context(sent: Vec<Sent>) -> Vec<(u64, Sent)> {
     let mut bound = HashMap::new();
     let mut named = Vec::new();
     for (to, head, body) in sent {
-        let number = u16::from_le_bytes([head[2], head[3]]);
+        let wire_id = u16::from_le_bytes([head[2], head[3]]);
         if head[0] == BIND {
-            bound.insert(number, word(&head, 12));
+            bound.insert(wire_id, word(&head, 12));
         } else {
-            named.push((bound.get(&number).copied().unwrap_or(0), (to, head, body)));
+            named.push((bound.get(&wire_id).copied().unwrap_or(0), (to, head, body)));
         }
     }
     named
@@ -63,15 +63,15 @@ fn message_completes_after_its_channel_is_freed() {
         let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
         let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
         let sent = bench.sent();
-        let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 28)).unwrap();
-        let (announced, notify) = (number(RTS), number(EAGER_SYNC));
+        let op_of = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 28)).unwrap();
+        let (rts_op, sync_op) = (op_of(RTS), op_of(EAGER_SYNC));
         bench.engine.free(&sub);
         assert!(long.outcome().is_none() && sync.outcome().is_none());
         assert_eq!(bench.send_on(&sub, 1, vec![1; 10], Mode::Standard).unwrap_err(), Fault::Freed);
         if !bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
-        bench.play([frame(reply(CTS, 7, announced, 99)), frame(reply(FIN, 7, notify, 0))]);
+        bench.play([frame(reply(CTS, 7, rts_op, 99)), frame(reply(FIN, 7, sync_op, 0))]);
         assert!(long.outcome().is_some_and(Result::is_ok) && sync.outcome().is_some_and(Result::is_ok));
         let body: usize = bench.sent().iter().filter(|s| s.1[0] == DATA).map(|s| s.2.len()).sum();
         assert_eq!(body, 50_000);
@@ -180,15 +180,15 @@ fn wire_id_names_one_channel_at_a_time() {
     let _short = bench.send_on(&two, 1, vec![1; 10], Mode::Standard).unwrap();
     let sent = bench.sent();
     let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 28)).unwrap();
-    let numbers: HashMap<_, _> =
+    let contexts: HashMap<_, _> =
         sent.iter().filter(|s| s.1[0] == BIND).map(|s| (s.1[2], word(&s.1, 12))).collect();
-    assert_eq!(numbers.len(), 2, "one number for two live channels: {numbers:?}");
+    assert_eq!(contexts.len(), 2, "one wire id for two live channels: {contexts:?}");
     bench.play([frame(reply(CTS, 8, op, 99))]);
     let data: Vec<_> = bench.sent().into_iter().filter(|s| s.1[0] == DATA).collect();
-    assert!(!data.is_empty() && data.iter().all(|s| numbers[&s.1[2]] == 60));
+    assert!(!data.is_empty() && data.iter().all(|s| contexts[&s.1[2]] == 60));
 }
 
-/// A body can outlive its channel. Its frames name the context of that channel, even if the channel number is reused.
+/// A body can outlive its channel. Its frames stay bound to the context of that channel, even if the wire id is reused.
 #[test]
 fn body_in_progress_keeps_its_context() {
     let bench = bench();
@@ -215,7 +215,7 @@ fn body_in_progress_keeps_its_context() {
     let frames = by_context(sent);
     let contexts = |kind| frames.iter().filter(move |f| f.1.1[0] == kind).map(|f| f.0);
     assert!(contexts(DATA).count() > 1 && contexts(DATA).all(|context| context == SUB));
-    assert_eq!(contexts(2).collect::<Vec<_>>(), [60, 70, 60, 70]);
+    assert_eq!(contexts(EAGER).collect::<Vec<_>>(), [60, 70, 60, 70]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn freed_channels_use_no_wire_ids() {
 }
 
 #[test]
-fn forged_contexts_take_no_channel() {
+fn forged_contexts_do_not_exhaust_channels() {
     let bench = bench();
     for context in 1000..80_000 {
         bench.play([frame(bind(context as u16, context, 1)), Step::Frame(1, eager(context as u16), vec![])]);

@@ -98,7 +98,7 @@ fn receive_of_a_cancelled_body_waits_for_the_death_that_the_nack_names() {
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
     let posted = bench.post_bytes(1, 30_000);
     bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
-    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("expected a CTS for operation 5") };
     bench.play([Step::Frame(1, head(NACK, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
     assert_eq!(posted.completion().unwrap().outcome(), None);
     bench.roster.report(2, died());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::mismatch::time_factor;
 
-/// A job that runs for more seconds than this hangs.
+/// A job that runs for more seconds than this counts as hung.
 const HANG_LIMIT: u64 = 180;
 
 /// Returns a time limit for this machine.
@@ -27,6 +27,7 @@ pub(crate) struct Job {
 
 #[derive(Default)]
 struct Lines {
+    /// Each line, and whether it is of standard error.
     got: Mutex<Vec<(bool, String)>>,
     changed: Condvar,
 }
@@ -73,6 +74,7 @@ pub(crate) fn start_sh(args: &str, script: &str) -> Job {
     watch(&mut command).0
 }
 
+/// Starts a command and collects the lines of its output. Returns its standard input if that is a pipe.
 pub(crate) fn watch(command: &mut Command) -> (Job, Option<ChildStdin>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = Arc::<Lines>::default();
@@ -144,6 +146,7 @@ impl Job {
         }
     }
 
+    /// Waits for the end of the job.
     pub(crate) fn end(self) -> Ended {
         self.end_within(limit(HANG_LIMIT))
     }
@@ -172,8 +175,8 @@ impl Job {
 }
 
 impl Ended {
-    /// Returns the message of `mpjrun`; panics unless there is exactly one. Notices about interrupts, waits in traces
-    /// and failures that are reported while the job runs do not count.
+    /// Returns the message of `mpjrun`; panics unless there is exactly one. Notices of interrupts, of waiting times in
+    /// a trace, and of failures during the job do not count.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
         let is_other = |line: &str| {
@@ -210,7 +213,7 @@ pub(crate) fn kill(pids: &[u32], signal: &str) {
     assert!(status.success(), "kill {signal} {pids:?}");
 }
 
-/// Waits until a process has exited. It can still be a zombie.
+/// Waits until a process has exited, at most for `limit` times [`time_factor`]. It can still be a zombie.
 pub(crate) fn wait_for_exit(pid: u32, limit: Duration) {
     let start = Instant::now();
     while alive(pid) {

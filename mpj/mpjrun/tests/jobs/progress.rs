@@ -39,7 +39,7 @@ impl Drop for Tracked {
     }
 }
 
-/// Sends to the other rank, and computes without a call of the library until the message has been received.
+/// Sends to the other rank, and computes without a call into the library until that rank has received the message.
 pub(crate) fn exchange_while_computing(world: &World) -> Result<(), Error> {
     let (me, other) = (world.rank(), 1 - world.rank());
     for round in 0..3u8 {
@@ -76,7 +76,7 @@ impl Wake for Flag {
     }
 }
 
-/// Polls `future` when it was woken, and waits without a time limit for the descriptor while it was not.
+/// Polls `future` after each wake. Otherwise waits for the descriptor, without a time limit.
 fn block_on<F: IntoFuture>(driver: &DriverFd, future: F) -> F::Output {
     let flag = Arc::new(Flag(AtomicBool::new(true)));
     let waker = Arc::clone(&flag).into();

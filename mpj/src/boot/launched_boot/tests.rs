@@ -94,12 +94,14 @@ fn invalid_placements_are_rejected() {
         Welcome { ranks_here: 0, ..welcome() },
         Welcome { ranks_here: 5, ..welcome() },
         Welcome { first_rank: u32::MAX, ..welcome() },
-        // Ranks 3 and 4 of the next process are on two hosts. The others have invalid maps, or no segment descriptor.
+        // Ranks 3 and 4 are on two hosts.
         Welcome { first_rank: 3, ..welcome() },
+        // Invalid maps of hosts.
         Welcome { hosts: vec![], ..welcome() },
         Welcome { hosts: vec![(0, 4), (1, 0)], ..welcome() },
         Welcome { hosts: vec![(0, 4), (7, 1)], ..welcome() },
         Welcome { hosts: vec![(0, 4), (1, u32::MAX)], ..welcome() },
+        // The descriptor of the segment is missing.
         Welcome { has_segment: true, ..welcome() },
     ] {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -121,7 +123,7 @@ fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<LaunchedBoot>,
     let (ours, theirs) = UnixStream::pair().unwrap();
     let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     let segment = Segment::create(ranks, &Config::default()).unwrap();
-    // SAFETY: the duplicate goes to the process under test and to the test, which attach it.
+    // SAFETY: the test and the process under test only attach the duplicate, or pass it on.
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.send(&ToProcess::Welcome(Welcome { has_segment: true, ..welcome() }), Some(&memory));

@@ -9,7 +9,7 @@
 /// The number of bytes of a header.
 const HEADER: usize = 16;
 
-/// The largest body. The map of the largest job has about 20 MiB.
+/// The largest body. The map of ranks to hosts of the largest job has about 20 MiB.
 pub(super) const MAX_BODY: usize = 64 << 20;
 
 /// Returns a frame with the header of a request.

@@ -2,7 +2,7 @@
 
 use super::buffer::{UNDESCRIBED, kind};
 
-/// Writes a buffer. Every function returns the packer, for the next item.
+/// Writes a buffer. Every method except [`finish`](Self::finish) returns the packer, for the next item.
 #[derive(Clone, Default, Debug)]
 pub struct Packer {
     bytes: Vec<u8>,
@@ -24,12 +24,13 @@ impl Packer {
         self
     }
 
+    /// Writes the number of elements of the next item, 1.
     fn one(self) -> Packer {
         self.raw(&1u32.to_be_bytes())
     }
 
     fn text(self, text: &str) -> Packer {
-        // The texts of a client are short: names, keys, and the card of the root.
+        // The cast is exact: the strings of a client (names, keys, the card of the root) are short.
         self.raw(&(text.len() as u32 + 1).to_be_bytes()).raw(text.as_bytes()).raw(&[0])
     }
 

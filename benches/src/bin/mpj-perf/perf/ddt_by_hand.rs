@@ -61,15 +61,16 @@ impl RunStarts for List {
 type Pack<T> = Box<dyn Fn(&[T], &mut [T])>;
 type Unpack<T> = Box<dyn Fn(&mut [T], &[T])>;
 
-pub(super) struct Piece<T> {
+/// A loop that packs `elements` elements, and one that unpacks them.
+pub(super) struct ManualLoops<T> {
     pub(super) elements: usize,
     pub(super) pack: Pack<T>,
     pub(super) unpack: Unpack<T>,
 }
 
-impl<T> fmt::Debug for Piece<T> {
+impl<T> fmt::Debug for ManualLoops<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Piece").field("elements", &self.elements).finish_non_exhaustive()
+        f.debug_struct("ManualLoops").field("elements", &self.elements).finish_non_exhaustive()
     }
 }
 
@@ -79,7 +80,7 @@ fn count(walk: &impl RunStarts) -> usize {
     runs
 }
 
-impl<T: Copy + 'static> Piece<T> {
+impl<T: Copy + 'static> ManualLoops<T> {
     /// Makes the loops for runs of `L` elements.
     pub(super) fn fixed<const L: usize, W: RunStarts>(walk: W) -> Self {
         let (elements, unpack_walk) = (L * count(&walk), walk.clone());
@@ -99,7 +100,7 @@ impl<T: Copy + 'static> Piece<T> {
                 }
             });
         };
-        Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
+        ManualLoops { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 
     /// Makes the loops for runs of `len` elements.
@@ -121,7 +122,7 @@ impl<T: Copy + 'static> Piece<T> {
                 }
             });
         };
-        Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
+        ManualLoops { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 
     /// Makes the loops for `count` runs of `L` elements, each followed by a gap of the same length.
@@ -136,6 +137,6 @@ impl<T: Copy + 'static> Piece<T> {
                 into[..L].copy_from_slice(run);
             }
         };
-        Piece { elements: L * count, pack: Box::new(pack), unpack: Box::new(unpack) }
+        ManualLoops { elements: L * count, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 }

@@ -5,7 +5,7 @@ use mpj::{Datatype, Receivable};
 
 use super::Failure;
 use super::ddt::Measured;
-use super::ddt_by_hand::{List, NestedLoop, Piece};
+use super::ddt_by_hand::{List, ManualLoops, NestedLoop};
 use super::memory::{PAGE, Pages};
 
 pub(super) trait Element: Receivable + bytemuck::Pod {}
@@ -23,7 +23,7 @@ pub(super) struct Pattern<T> {
     pub(super) recv: Datatype,
     /// Whether `recv` equals `send`.
     pub(super) symmetric: bool,
-    pub(super) manual: Vec<Piece<T>>,
+    pub(super) manual: Vec<ManualLoops<T>>,
 }
 
 type Patterns = Vec<Box<dyn Measured>>;
@@ -59,7 +59,7 @@ impl<T: Element> Arrays<T> {
         Ok(Datatype::structure(&self.starts.iter().zip(types).map(field).collect::<Vec<_>>())?)
     }
 
-    fn pattern(self, name: String, send: Datatype, manual: Vec<Piece<T>>) -> Pattern<T> {
+    fn pattern(self, name: String, send: Datatype, manual: Vec<ManualLoops<T>>) -> Pattern<T> {
         Pattern { name, data: self.data, start: 0, recv: send.clone(), send, symmetric: true, manual }
     }
 }
@@ -71,7 +71,7 @@ impl<T: Element> Pattern<T> {
         len: usize,
         start: usize,
         send: Datatype,
-        manual: Piece<T>,
+        manual: ManualLoops<T>,
     ) -> Result<Self, Failure> {
         Ok(Pattern { start, ..Arrays::new([len])?.pattern(name, send, vec![manual]) })
     }
@@ -155,7 +155,7 @@ fn wrf(
                 inner_stride: d1,
             }
         };
-        Piece::runs(grid, ni)
+        ManualLoops::runs(grid, ni)
     };
     let manual = arrays.starts.iter().copied().enumerate().map(piece).collect();
     let name = format!("WRF_{direction}_{}", if subarray { "sa" } else { "vec" });
@@ -170,7 +170,7 @@ fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     let send = vector.vector(d, plane, cube as isize)?.hvector(2, 1, bytes::<f32>(6 * all))?;
     let grid = NestedLoop { start: 0, outer: 2, outer_stride: 6 * all, inner: d, inner_stride: 6 * cube };
     let name = format!("MILC_su3_zd_{d}x{d}x{d}x{d}");
-    Ok(Pattern::<f32>::new(name, 12 * all, 0, send, Piece::runs(grid, 6 * plane))?.boxed())
+    Ok(Pattern::<f32>::new(name, 12 * all, 0, send, ManualLoops::runs(grid, 6 * plane))?.boxed())
 }
 
 /// Returns the patterns of three faces of a box with ghost cells.
@@ -182,20 +182,20 @@ fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     };
     let x = double.vector(b - 2, 1, a as isize)?.hvector(c - 2, 1, bytes::<f64>(a * b))?;
     let manual = NestedLoop { start: 0, outer: c - 2, outer_stride: a * b, inner: b - 2, inner_stride: a };
-    let x = face("x", (a - 2) + a * (1 + b), x, Piece::fixed::<1, _>(manual))?;
+    let x = face("x", (a - 2) + a * (1 + b), x, ManualLoops::fixed::<1, _>(manual))?;
     let y = double.vector(c - 2, a - 2, (a * b) as isize)?;
-    let y = face("y", 1 + a * ((b - 2) + b), y, Piece::runs(NestedLoop::line(c - 2, a * b), a - 2))?;
+    let y = face("y", 1 + a * ((b - 2) + b), y, ManualLoops::runs(NestedLoop::line(c - 2, a * b), a - 2))?;
     let z = double.vector(b - 2, a - 2, a as isize)?;
-    let z = face("z", 1 + a * (1 + b), z, Piece::runs(NestedLoop::line(b - 2, a), a - 2))?;
+    let z = face("z", 1 + a * (1 + b), z, ManualLoops::runs(NestedLoop::line(b - 2, a), a - 2))?;
     Ok([x, y, z])
 }
 
 /// Returns the patterns of a row and a column of cells of five numbers.
 fn lu(d: usize) -> Result<[Box<dyn Measured>; 2], Failure> {
     let (double, len) = (Datatype::of::<f64>(), 5 * (d + 2) * (d + 2));
-    let row = (double.contiguous(5 * d)?, Piece::runs(NestedLoop::line(1, 0), 5 * d));
+    let row = (double.contiguous(5 * d)?, ManualLoops::runs(NestedLoop::line(1, 0), 5 * d));
     let column = double.contiguous(5)?.vector(d, 1, (d + 2) as isize)?;
-    let column = (column, Piece::fixed::<5, _>(NestedLoop::line(d, 5 * (d + 2))));
+    let column = (column, ManualLoops::fixed::<5, _>(NestedLoop::line(d, 5 * (d + 2))));
     let x = Pattern::<f64>::new(format!("NAS_LU_x_{d}"), len, 5 * (1 + d * (d + 2)), row.0, row.1)?;
     let y = Pattern::<f64>::new(format!("NAS_LU_y_{d}"), len, 5 * (d + d + 2), column.0, column.1)?;
     Ok([x.boxed(), y.boxed()])
@@ -208,8 +208,8 @@ fn fft(size: usize) -> Result<Box<dyn Measured>, Failure> {
     let send = complex.vector(n, 1, size as isize)?.resized(0, 16)?.contiguous(n)?;
     let recv = complex.vector(n, n, size as isize)?.resized(0, bytes::<f64>(2 * n))?;
     let columns = NestedLoop { start: 0, outer: n, outer_stride: 2, inner: n, inner_stride: 2 * size };
-    let rows = Piece::runs(NestedLoop::line(n, 2 * size), 2 * n);
-    let manual = Piece { unpack: rows.unpack, ..Piece::fixed::<2, _>(columns) };
+    let rows = ManualLoops::runs(NestedLoop::line(n, 2 * size), 2 * n);
+    let manual = ManualLoops { unpack: rows.unpack, ..ManualLoops::fixed::<2, _>(columns) };
     let pattern = Pattern::<f64>::new(format!("FFT2D_{size}_p2"), 2 * size * n, 0, send, manual)?;
     Ok(Pattern { recv, symmetric: false, ..pattern }.boxed())
 }
@@ -241,8 +241,8 @@ fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<d
     let send =
         memory.structure((0..arrays).map(|a| (0, if a == 0 { vectors.clone() } else { numbers.clone() })))?;
     let piece = |(a, start)| match a {
-        0 => Piece::fixed::<3, _>(List::new(start, 3, &indices)),
-        _ => Piece::fixed::<1, _>(List::new(start, 1, &indices)),
+        0 => ManualLoops::fixed::<3, _>(List::new(start, 3, &indices)),
+        _ => ManualLoops::fixed::<1, _>(List::new(start, 1, &indices)),
     };
     let manual = memory.starts.iter().copied().enumerate().map(piece).collect();
     Ok(memory.pattern(format!("LAMMPS_{kind}_{count}"), send, manual).boxed())
@@ -251,7 +251,7 @@ fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<d
 /// Returns the patterns of the boundaries of the outer core and of crust and mantle, and of mass terms.
 fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     let core = permutation(3225, 88_881, 3);
-    let manual = Piece::fixed::<1, _>(List::new(0, 1, &core));
+    let manual = ManualLoops::fixed::<1, _>(List::new(0, 1, &core));
     let outer =
         Pattern::<f32>::new("SPECFEM3D_oc_3225".into(), 88_881, 0, indexed::<f32>(&core, 1)?, manual)?;
 
@@ -259,12 +259,13 @@ fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     let memory = Arrays::<f32>::new([3 * 834_917, 3 * 51153])?;
     let send =
         memory.structure([(0, indexed::<f32>(&indices[0], 3)?), (0, indexed::<f32>(&indices[1], 3)?)])?;
-    let piece = |(start, indices): (&usize, &Vec<usize>)| Piece::fixed::<3, _>(List::new(*start, 3, indices));
+    let piece =
+        |(start, indices): (&usize, &Vec<usize>)| ManualLoops::fixed::<3, _>(List::new(*start, 3, indices));
     let manual = memory.starts.iter().zip(&indices).map(piece).collect();
     let mantle = memory.pattern("SPECFEM3D_cm_11797".into(), send, manual);
 
     let send = Datatype::of::<f32>().contiguous(3)?.vector(7600, 1, 2)?;
-    let manual = Piece::runs(NestedLoop::line(7600, 6), 3);
+    let manual = ManualLoops::runs(NestedLoop::line(7600, 6), 3);
     let mass = Pattern::<f32>::new("SPECFEM3D_mt_7600".into(), 6 * 7600, 0, send, manual)?;
     Ok([outer.boxed(), mantle.boxed(), mass.boxed()])
 }
@@ -274,5 +275,5 @@ fn vector<const L: usize>(payload: usize) -> Result<Box<dyn Measured>, Failure> 
     let count = payload / size_of::<f64>() / L;
     let send = Datatype::of::<f64>().vector(count, L, 2 * L as isize)?;
     let name = format!("vec_bl{L}_{}K", payload >> 10);
-    Ok(Pattern::<f64>::new(name, 2 * count * L, 0, send, Piece::every_second::<L>(count))?.boxed())
+    Ok(Pattern::<f64>::new(name, 2 * count * L, 0, send, ManualLoops::every_second::<L>(count))?.boxed())
 }

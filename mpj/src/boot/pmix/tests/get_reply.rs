@@ -47,7 +47,7 @@ fn invalid_replies_are_rejected() {
     ] {
         assert_eq!(find(&reply, "k"), Err(why.into()), "{reply:?}");
     }
-    // A reply that ends anywhere.
+    // A truncated reply is an error.
     for (whole, key) in [(stored(), "card"), (requested(), "mpj-root")] {
         assert!((0..whole.len()).all(|len| find(&whole[..len], key).is_err()));
     }

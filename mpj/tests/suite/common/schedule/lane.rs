@@ -87,7 +87,7 @@ impl Lane<'_> {
     pub(super) fn run(&self, persistent: &mut Persistent) -> Result<Vec<Record>, Failure> {
         let mut round = Round {
             lane: *self,
-            slots: persistent.iter_mut().map(|(op, request)| (*op, request)).collect(),
+            unstarted: persistent.iter_mut().map(|(op, request)| (*op, request)).collect(),
             pending: BTreeMap::new(),
             records: Vec::new(),
             received: BTreeMap::new(),
@@ -117,7 +117,8 @@ fn address(pattern: &Pattern) -> (Source, Tag) {
 /// The state of a thread in a round.
 struct Round<'a, 'p> {
     lane: Lane<'a>,
-    slots: BTreeMap<usize, &'p mut PersistentRequest<Bytes>>,
+    /// The persistent requests that this round has not started.
+    unstarted: BTreeMap<usize, &'p mut PersistentRequest<Bytes>>,
     pending: BTreeMap<usize, Pending<'p>>,
     records: Vec<Record>,
     /// The outcomes of receives, except those of persistent requests.
@@ -183,7 +184,7 @@ impl Round<'_, '_> {
                 return Ok(());
             }
             SendBy::SendInit | SendBy::SsendInit | SendBy::RsendInit | SendBy::BsendInit => {
-                let request = self.slots.remove(&op).expect("one start in a round");
+                let request = self.unstarted.remove(&op).expect("one start in a round");
                 *request.buffers_mut() = data;
                 self.pending.insert(op, Pending::Persistent(request.start()?));
                 return Ok(());
@@ -252,7 +253,7 @@ impl Round<'_, '_> {
         let post = || comm.irecv(vec![0; room], source, tag);
         let pending = match by {
             RecvBy::RecvInit => {
-                let request = self.slots.remove(&op).expect("one start in a round");
+                let request = self.unstarted.remove(&op).expect("one start in a round");
                 request.buffers_mut().fill(0);
                 Pending::Persistent(request.start()?)
             }

@@ -78,6 +78,7 @@ pub(super) trait Contender: Sync {
     /// Returns the nanoseconds of all calls, divided by the blocks per call, or `None` if a call fails.
     fn run(&self, run: PatternRun) -> Option<u64>;
 
+    /// Runs the part of the second thread, in patterns with two threads.
     fn assist(&self, _: PatternRun) {}
 
     /// Frees the blocks that live between rounds.
@@ -102,7 +103,7 @@ struct Mix<B> {
     stream: Stream,
 }
 
-/// The number of live blocks of each of the two threads.
+/// The number of live blocks of each thread in [`AllocPattern::Pair`].
 const PAIR_BLOCKS: usize = 16;
 /// The number of blocks that are written before the first is freed.
 const TOUCH_BLOCKS: usize = 8;
