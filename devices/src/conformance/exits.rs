@@ -6,7 +6,7 @@ use mpj_datatypes::Datatype;
 
 use super::Member;
 use super::owned::{Layout, bytes, keep_for_ever};
-use crate::{ANY_SOURCE, ANY_TAG, Fault, Group, Mode, Pattern};
+use crate::{ANY_SOURCE, ANY_TAG, Exit, Fault, Group, Mode, Pattern};
 
 fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
     assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{what}: {outcome:?}");
@@ -81,6 +81,28 @@ pub(super) fn death_fails_all_pending_operations(m: &Member) {
     let layout = Layout::all(&data);
     assert_dead(m.start(m.next(), 1, data, layout, Mode::Standard), "a new send");
     assert_dead(m.irecv::<u8>(m.next() as i32, 1, 8).wait(m).0, "a new receive");
+}
+
+/// Rank 1 reports that it has lost rank 0, which runs. The calls of rank 0 fail like those of the other ranks.
+pub(super) fn rank_that_others_have_lost_fails_too(m: &Member) {
+    let pending = m.irecv::<u8>(ANY_SOURCE, 1, 8);
+    if rank_0_is_ready_to_die(m) {
+        keep_for_ever(Arc::clone(&m.engine));
+        m.send(1, 2, &[0u8]);
+    } else {
+        m.send(0, PAST_BARRIER, &[0u8]);
+    }
+    if m.rank == 1 {
+        m.recv::<u8>(0, 2, 1);
+        m.roster().report(0, Exit::Died("it is lost".into()));
+    }
+    assert_dead(pending.wait(m).0, "receive");
+    if m.rank == 0 {
+        let data = vec![0u8; 8];
+        let layout = Layout::all(&data);
+        assert_dead(m.start(m.next(), 1, data, layout, Mode::Standard), "a new send");
+        m.report_dead();
+    }
 }
 
 pub(super) fn death_spares_channels_without_the_dead_rank(m: &Member) {

@@ -119,6 +119,7 @@ macro_rules! for_each_case {
             channels::freeing_a_channel_returns_credit [2, 3]
             channels::refused_synchronous_send_fails [2, 3]
             exits::death_fails_all_pending_operations [2, 3, 5]
+            exits::rank_that_others_have_lost_fails_too [2, 3, 5]
             exits::death_spares_channels_without_the_dead_rank [3, 5]
             exits::death_in_either_group_breaks_an_intercommunicator [2, 3, 5]
             exits::rendezvous_message_of_a_dead_rank_does_not_hang [2, 3, 5]

@@ -42,6 +42,12 @@ impl Engine {
     }
 
     pub(crate) fn apply_all_exits(&self) {
+        // A rank that its peers have lost gets no messages any more.
+        if let Some(ExitEvent { exit: Exit::Died(cause), .. }) =
+            self.roster.first_death_among(|rank| rank == self.site.rank)
+        {
+            self.fail_channels(&cause);
+        }
         for channel in self.all_channels() {
             self.apply_exits(&channel);
         }
@@ -210,14 +216,19 @@ impl Engine {
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
         self.stop_background();
+        self.fail_channels(cause);
+        self.poll_tasks(true);
+        self.wake_all();
+    }
+
+    /// Fails the operations of all channels, for the first of the causes with which this is called.
+    fn fail_channels(&self, cause: &str) {
         let fault =
             self.failure.get_or_init(|| Fault::Dead { rank: self.site.rank, cause: cause.into() }).clone();
         // `join` publishes a channel before it reads `failure`, so either this loop or `join` fails the channel.
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);
         }
-        self.poll_tasks(true);
-        self.wake_all();
     }
 
     /// Fails everything as [`fail_all`](Self::fail_all) does, and waits for a limited time until its

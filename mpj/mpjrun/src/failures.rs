@@ -108,10 +108,10 @@ impl Job<'_> {
             (_, false, _) => self.reports.queue_own_report(
                 index,
                 ranks,
-                FailureKind::Exited(status, "before joining the job"),
+                FailureKind::Exited(status, "before joining the job".into()),
             ),
             (_, true, false) => {
-                let exited = FailureKind::Exited(status, "before leaving the job");
+                let exited = FailureKind::Exited(status, "before leaving the job".into());
                 let kind = match (status, incomplete) {
                     (ExitStatus::Code(_), Some(incomplete)) => {
                         FailureKind::ExitedMidMessage(status, incomplete)
@@ -123,7 +123,7 @@ impl Job<'_> {
             (_, true, true) => self.reports.queue_own_report(
                 index,
                 ranks,
-                FailureKind::Exited(status, "after leaving the job"),
+                FailureKind::Exited(status, "after leaving the job".into()),
             ),
         }
     }
@@ -190,9 +190,10 @@ impl Job<'_> {
         }
         match known {
             _ if is_terminating_job || adds_nothing => {}
-            // The process's own report, or its exit, replaces the report of another rank.
             Some(earlier) if matches!(earlier.kind, FailureKind::ReportedByPeer(_)) => {
-                (earlier.kind, earlier.ranks) = (kind, ranks.clone());
+                if let Some(kind) = kind.after(&earlier.kind) {
+                    (earlier.kind, earlier.ranks) = (kind, ranks.clone());
+                }
             }
             // A rank of this report caused the failure that is recorded for the process.
             Some(earlier) if earlier.caused_by.is_some_and(|cause_rank| ranks.contains(&cause_rank)) => {

@@ -63,13 +63,25 @@ pub(crate) enum FailureKind {
     /// The process exited with code 0 and never joined, but others did.
     NeverJoined,
     /// The text says whether the process had joined or left the job.
-    Exited(ExitStatus, &'static str),
+    Exited(ExitStatus, String),
     /// The text says at which byte of a message the control connection was closed.
     ExitedMidMessage(ExitStatus, String),
     ProtocolError(String),
 }
 
 impl FailureKind {
+    /// Returns the kind that replaces an earlier report of a peer. An exit with code 0 explains nothing, and another
+    /// code less than the report.
+    pub(crate) fn after(self, earlier: &FailureKind) -> Option<FailureKind> {
+        match (self, earlier) {
+            (FailureKind::Exited(ExitStatus::Code(0), _), _) => None,
+            (FailureKind::Exited(status @ ExitStatus::Code(_), when), FailureKind::ReportedByPeer(cause)) => {
+                Some(FailureKind::Exited(status, format!("{when}; a peer had reported: {cause}")))
+            }
+            (kind, _) => Some(kind),
+        }
+    }
+
     /// Returns the text for the message. Other ranks get the same text, except for `ReportedByPeer`.
     pub(crate) fn text(&self) -> String {
         match self {
@@ -276,26 +288,30 @@ mod tests {
     #[test]
     fn earliest_failure_counts_but_aborts_and_signals_win_ties() {
         let said = || FailureKind::Reported("returned an error: rank 1 is dead".into());
-        let killed = || FailureKind::Exited(ExitStatus::Signal(9), "");
+        let killed = || FailureKind::Exited(ExitStatus::Signal(9), "".into());
         assert_eq!(code(&[]), 0);
         assert_eq!(code(&[failure(0, said(), 0)]), 101);
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 10)]), 137);
         assert_eq!(code(&[failure(0, said(), 0), failure(1, killed(), 100)]), 101);
-        let exited = FailureKind::Exited(ExitStatus::Code(7), "before joining the job");
+        let exited = FailureKind::Exited(ExitStatus::Code(7), "before joining the job".into());
         assert_eq!(code(&[failure(2, exited.clone(), 0), failure(0, said(), 1)]), 7);
         let abort = |code| FailureKind::Abort(code, "enough".into());
         assert_eq!(code(&[failure(0, abort(42), 0), failure(0, killed(), 1)]), 42);
         for (requested, code_of_job) in [(0, 0), (-1, 255), (257, 1), (256, 1), (i32::MIN, 1)] {
             assert_eq!(code(&[failure(0, abort(requested), 0)]), code_of_job, "{requested}");
         }
-        assert_eq!(code(&[failure(0, FailureKind::Exited(ExitStatus::Code(0), "early"), 0)]), 1);
+        assert_eq!(code(&[failure(0, FailureKind::Exited(ExitStatus::Code(0), "early".into()), 0)]), 1);
     }
 
     #[test]
     fn consequential_failure_is_not_root_cause() {
         let exited = |code, rank, caused_by, after| Failure {
             caused_by,
-            ..failure(rank, FailureKind::Exited(ExitStatus::Code(code), "before leaving the job"), after)
+            ..failure(
+                rank,
+                FailureKind::Exited(ExitStatus::Code(code), "before leaving the job".into()),
+                after,
+            )
         };
         let (dependent, cause) = (exited(1, 0, Some(2), 0), exited(7, 2, None, 900));
         assert_eq!(code(&[dependent.clone(), exited(3, 1, None, 10), cause.clone()]), 7);
@@ -323,7 +339,7 @@ mod tests {
             caused_by,
             ..failure(rank, FailureKind::Reported(text.into()), 1)
         };
-        let killed = |rank| failure(rank, FailureKind::Exited(ExitStatus::Signal(9), ""), 1);
+        let killed = |rank| failure(rank, FailureKind::Exited(ExitStatus::Signal(9), "".into()), 1);
         let failures = [
             reported(4, "returned an error: a", Some(1)),
             killed(1),
@@ -333,7 +349,7 @@ mod tests {
             line(&failures),
             "rank 1 (pid 100) was killed by signal 9 (SIGKILL); 2 ranks failed because of it"
         );
-        let exited = failure(3, FailureKind::Exited(ExitStatus::Code(1), "before leaving the job"), 1);
+        let exited = failure(3, FailureKind::Exited(ExitStatus::Code(1), "before leaving the job".into()), 1);
         assert_eq!(
             line(&[killed(1), exited]),
             "rank 1 (pid 100) was killed by signal 9 (SIGKILL); 1 rank failed because of it"
@@ -371,7 +387,7 @@ mod tests {
 
     #[test]
     fn signal_to_mpjrun_is_not_a_failure_of_a_rank() {
-        let interrupted = [failure(0, FailureKind::Exited(ExitStatus::Signal(2), ""), 0)];
+        let interrupted = [failure(0, FailureKind::Exited(ExitStatus::Signal(2), "".into()), 0)];
         let judged = |received: &[Signal]| {
             verdict(&interrupted, &BTreeSet::new(), |_| None, received, OutputStatus::default())
         };
@@ -391,7 +407,7 @@ mod tests {
         );
         assert_eq!(judged(&[], lost), Verdict { code: 1, line: None, is_interrupt: false });
         assert_eq!(judged(&[], unread), Verdict { code: 0, line: None, is_interrupt: false });
-        let ended = |status| [failure(0, FailureKind::Exited(status, ""), 0)];
+        let ended = |status| [failure(0, FailureKind::Exited(status, "".into()), 0)];
         assert_eq!(
             judged(&ended(ExitStatus::Signal(PIPE)), unread),
             Verdict { code: 141, line: None, is_interrupt: false }
@@ -403,10 +419,13 @@ mod tests {
 
     #[test]
     fn message_names_rank_pid_and_cause() {
-        let killed = failure(3, FailureKind::Exited(ExitStatus::Signal(9), ""), 0);
+        let killed = failure(3, FailureKind::Exited(ExitStatus::Signal(9), "".into()), 0);
         assert_eq!(line(&[killed]), "rank 3 (pid 100) was killed by signal 9 (SIGKILL)");
-        let mut two =
-            failure(2, FailureKind::Exited(ExitStatus::Code(7), "after its ranks had left the job"), 0);
+        let mut two = failure(
+            2,
+            FailureKind::Exited(ExitStatus::Code(7), "after its ranks had left the job".into()),
+            0,
+        );
         two.ranks = 2..4;
         assert_eq!(
             line(&[two]),

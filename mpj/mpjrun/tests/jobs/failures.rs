@@ -5,6 +5,7 @@ use crate::job::{Ended, mpjrun, run, watch};
 
 pub(crate) const TESTS: &[Test] = &[
     ("contradicting_peer_reports_end_the_job", contradicting_peer_reports_end_the_job),
+    ("exit_code_0_does_not_replace_a_peer_report", exit_code_0_does_not_replace_a_peer_report),
     ("own_failure_report_wins_over_peer_reports", own_failure_report_wins_over_peer_reports),
     ("simultaneous_deaths_are_reported", simultaneous_deaths_are_reported),
     ("process_cannot_report_its_own_loss", process_cannot_report_its_own_loss),
@@ -26,7 +27,13 @@ fn raw(args: &str, role: &str) -> Ended {
 fn contradicting_peer_reports_end_the_job() {
     let ended = raw("-n 3", "accuse");
     // Both reported ranks finally exit with code 3.
-    ended.expect(3, &["(pid ", "exited with code 3 before leaving the job"]);
+    let texts = ["(pid ", "exited with code 3 before leaving the job; a peer had reported: false report"];
+    ended.expect(3, &texts);
+}
+
+fn exit_code_0_does_not_replace_a_peer_report() {
+    raw("-n 2", "lost-and-left")
+        .expect(1, &["rank 1 (pid ", "stopped responding to its peers: false report"]);
 }
 
 fn own_failure_report_wins_over_peer_reports() {

@@ -29,6 +29,7 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     rank.fence();
     match role {
         "accuse" => rank.accuse_each_other(),
+        "lost-and-left" => return rank.leave_after_its_loss(),
         "own-report" => rank.report_with_peer_reports(),
         "simultaneous" => rank.die_simultaneously(),
         "own-loss" => rank.send(&[ToLauncher::PeerLost { rank: rank.me, cause: "itself".into() }]),
@@ -127,6 +128,16 @@ impl RawRank {
             let loss = ToLauncher::PeerLost { rank: 1 - self.me, cause: "false report".into() };
             self.send(&vec![loss; REPORTS]);
         }
+    }
+
+    /// Rank 0 reports that it has lost rank 1, which then leaves the job and exits with code 0.
+    fn leave_after_its_loss(&mut self) -> ExitCode {
+        if self.me == 0 {
+            self.send(&[ToLauncher::PeerLost { rank: 1, cause: "false report".into() }]);
+        }
+        self.wait_for_death();
+        self.send(&[ToLauncher::Exited { rank: self.me, exit: WireExit::Left }]);
+        ExitCode::SUCCESS
     }
 
     /// The last rank stops `mpjrun`. Meanwhile all ranks report their deaths.

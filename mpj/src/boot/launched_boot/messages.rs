@@ -54,9 +54,8 @@ impl ProcessState {
             match message {
                 ToProcess::Died(groups) => {
                     for group in groups {
-                        let ranks = group.ranks(self.hosts.size());
-                        let elsewhere = ranks.filter(|rank| !self.broadcaster.local_ranks.contains(rank));
-                        self.roster.learn_deaths(elsewhere, &group.cause);
+                        // They may include ranks of this process that other ranks have lost.
+                        self.roster.learn_deaths(group.ranks(self.hosts.size()), &group.cause);
                     }
                 }
                 ToProcess::OrderlyExits(runs) => {
