@@ -127,7 +127,7 @@ pub enum Fault {
         /// The limit.
         limit: u64,
     },
-    /// All identifiers of channels are in use; a communicator needs two.
+    /// All identifiers of channels are in use; a communicator needs two to four.
     TooManyChannels,
     /// The channel was joined before, and has not been freed.
     AlreadyJoined {

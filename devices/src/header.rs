@@ -28,7 +28,7 @@ pub(crate) enum FrameKind {
     Rts = 4,
     /// Requests the body of the sender's operation `op`, in data frames for the receiver's operation `extra`.
     Cts = 5,
-    /// A fragment of the body for the receiver's operation `op`, at byte `extra`.
+    /// A piece of the body for the receiver's operation `op`, at byte `extra`.
     Data = 6,
     /// The receiver has matched the message of the sender's operation `op`, and needs nothing more of it.
     Fin = 7,

@@ -12,7 +12,8 @@ use crate::fault::Fault;
 use crate::group::Group;
 use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 
-/// A matching space: a communicator has one for messages, one for collectives, and possibly one for internal messages.
+/// A matching space: a communicator has one for messages and one for collectives, and
+/// joins two more when a call first needs them.
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
