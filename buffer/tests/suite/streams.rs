@@ -1,7 +1,7 @@
 //! Messages through `std::io` and the `bytes` crate.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use crate::common::{Heap, ShortBlocks};
@@ -98,6 +98,13 @@ fn short_writes_are_continued() {
     assert_eq!(message.write_to(&mut nothing).unwrap_err().kind(), ErrorKind::WriteZero);
 }
 
+/// Returns both ends of a connection.
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (out, listener.accept().unwrap().0)
+}
+
 #[test]
 fn more_segments_than_the_system_accepts_are_written() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
@@ -105,7 +112,7 @@ fn more_segments_than_the_system_accepts_are_written() {
     buffer.write_dynamic(&[0x5a5a_u16; 100_000]).unwrap();
     let message = buffer.commit();
     assert!(message.segments().count() > 3000, "the system accepts 1024 per call");
-    let (out, into) = UnixStream::pair().unwrap();
+    let (out, into) = connected();
     let receiving = std::thread::spawn(move || Buffer::read_from(&into, global(), 1 << 20));
     message.write_to(&out).unwrap();
     drop(out);
@@ -114,8 +121,9 @@ fn more_segments_than_the_system_accepts_are_written() {
 
 #[test]
 fn write_to_a_nonblocking_stream_can_be_repeated() {
-    let message = sample(100);
-    let (out, mut into) = UnixStream::pair().unwrap();
+    // It is longer than the buffers of the connection.
+    let message = sample(1000);
+    let (out, mut into) = connected();
     out.set_nonblocking(true).unwrap();
     let (mut reader, mut got, mut waits) = (message.reader(), Vec::new(), 0);
     while let Err(error) = reader.write_to(&out) {
