@@ -10,10 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::ranks;
 use crate::intercomm::{SHAPES, connect};
 use mpj::raw::{self, Buf, PersistentOperation};
-use mpj::{ErrorClass, Fault};
+use mpj::{Error, ErrorClass, Fault, Intracomm, World};
 
 /// Bytes of a part that waits for its receiver on every device.
 const LONG: usize = 1 << 20;
+
+/// Sends two parts to rank 1, which frees the communicator without receiving them. Then notifies it.
+fn send_refused_parts(world: &World, comm: &Intracomm) -> Result<(), Error> {
+    let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
+    let filling = send.start()?;
+    filling.part(0)?.ready()?;
+    world.barrier()?;
+    let _late = filling.part(1)?.ready();
+    let error = filling.wait().expect_err("rank 1 starts no receive");
+    assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
+    world.send(&[0u8; 0], 1, 0)
+}
 
 /// Rank 1 has no partitioned operations. It drops its only handle, or frees the communicator and keeps the handle.
 #[test]
@@ -32,14 +44,7 @@ fn communicator_that_was_freed_without_a_receive_refuses_the_parts() {
                 drop(handle);
                 return Ok(());
             }
-            let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
-            let filling = send.start()?;
-            filling.part(0)?.ready()?;
-            world.barrier()?;
-            let _late = filling.part(1)?.ready();
-            let error = filling.wait().expect_err("nobody receives the parts");
-            assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
-            world.send(&[0u8; 0], 1, 0)
+            send_refused_parts(&world, &comm)
         });
     }
 }
@@ -57,14 +62,7 @@ fn freed_communicator_refuses_the_parts_of_an_inactive_receive() {
             drop(recv);
             return Ok(());
         }
-        let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
-        let filling = send.start()?;
-        filling.part(0)?.ready()?;
-        world.barrier()?;
-        let _late = filling.part(1)?.ready();
-        let error = filling.wait().expect_err("rank 1 starts no receive");
-        assert!(matches!(error.as_fault(), Some(Fault::Refused { rank: 1 })), "{error}");
-        world.send(&[0u8; 0], 1, 0)
+        send_refused_parts(&world, &comm)
     });
 }
 

@@ -15,6 +15,7 @@ mod agent;
 mod job;
 mod packet;
 mod process;
+mod turn;
 
 use std::time::Duration;
 
