@@ -199,16 +199,16 @@ fn exits_are_forwarded_but_not_echoed() {
     let (mut launcher, boots) = join();
     let roster = boots[0].roster();
     let died = |cause: &str, runs: &[(u32, u32)]| DeathGroup { cause: cause.into(), runs: runs.to_vec() };
-    // Reports of this process's own ranks, and of ranks that do not exist, are ignored.
+    // Rank 1 is of this process. Ranks that do not exist are ignored.
     let groups = vec![
-        died("of this process", &[(1, 2)]),
+        died("was lost", &[(1, 1)]),
         died("was killed", &[(4, 1), (u32::MAX, 2), (7, 0)]),
-        died("returned an error", &[(0, 3), (4, u32::MAX)]),
+        died("returned an error", &[(0, 2), (4, u32::MAX)]),
     ];
     launcher.send(&ToProcess::Died(groups), None);
-    wait_until(|| roster.event_count() == 2);
+    wait_until(|| roster.event_count() == 3);
     let died = |rank, cause: &str| ExitEvent { rank, exit: Exit::Died(cause.into()) };
-    assert_eq!(roster.since(0), [died(4, "was killed"), died(0, "returned an error")]);
+    assert_eq!(roster.since(0), [died(1, "was lost"), died(4, "was killed"), died(0, "returned an error")]);
     roster.report(2, Exit::Left);
     assert_eq!(launcher.recv(), ToLauncher::Exited { rank: 2, exit: WireExit::Left });
     roster.report(3, Exit::Died("its connection broke".into()));
