@@ -15,7 +15,7 @@ use std::sync::PoisonError;
 
 use crate::fault::Fault;
 use crate::fence::LightFence;
-use crate::message::{Envelope, Target};
+use crate::message::{Envelope, KeepAlive, Target};
 use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::thread_local;
@@ -131,7 +131,7 @@ impl Node {
     unsafe fn recycle(node: NonNull<Node>) {
         // SAFETY: the node was leaked by `alloc`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
-        // A listener that was registered when the operation was already complete.
+        // The completer did not see it.
         if node.has_listener() {
             drop(node.swap_listener(ptr::null_mut()));
         }
@@ -208,6 +208,18 @@ impl Completion {
 }
 
 impl Completion {
+    /// Drops the handle now, and the owner of the operation's memory when the operation is complete.
+    ///
+    /// If the system refuses the [fence](fence_listeners), the owner might be dropped later.
+    pub fn drop_with_memory(self, owner: KeepAlive) {
+        drop(self.node().swap_listener(Box::into_raw(Box::new(Listener::Drop(owner)))));
+        // If the completer misses the listener after a refused fence, the recycling of the node drops it.
+        let _ = fence_listeners();
+        if self.outcome().is_none() {
+            detach(Detached(ManuallyDrop::new(self).0));
+        }
+    }
+
     /// Converts the handle into the present state of the operation.
     ///
     /// # Errors
@@ -224,6 +236,7 @@ impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
         if !self.node().is_released() {
+            drop(self.node().swap_listener(ptr::null_mut()));
             return detach(Detached(self.0));
         }
         // SAFETY: invariant 1: the completer does not use the node any more; invariant 2: the outcome was written.
@@ -248,9 +261,6 @@ const RECLAIM_MIN: usize = 64;
 
 #[cold]
 fn detach(node: Detached) {
-    // SAFETY: the node lives until `reclaim` recycles it.
-    let listener = unsafe { node.0.as_ref() }.swap_listener(ptr::null_mut());
-    drop(listener);
     let mut guard = DETACHED.lock().unwrap_or_else(PoisonError::into_inner);
     let (nodes, limit) = &mut *guard;
     nodes.push(node);

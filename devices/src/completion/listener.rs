@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use crate::deferred_drop;
 use crate::fence;
+use crate::message::KeepAlive;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -15,6 +16,8 @@ pub enum Listener {
     Task(Waker),
     /// Adds the number to a list.
     List(Arc<ReadyList>, usize),
+    /// Drops the owner of the operation's memory.
+    Drop(KeepAlive),
 }
 
 impl Listener {
@@ -23,14 +26,15 @@ impl Listener {
         match self {
             Listener::Task(waker) => deferred_drop::wake_deferred(waker),
             Listener::List(list, number) => list.push(number),
+            Listener::Drop(owner) => drop(owner),
         }
     }
 
-    /// Returns what distinguishes the entry of one list from others; `None` for a task.
+    /// Returns what distinguishes the entry of one list from others; `None` for other listeners.
     pub fn entry(&self) -> Option<(*const ReadyList, usize)> {
         match self {
-            Listener::Task(_) => None,
             Listener::List(list, number) => Some((Arc::as_ptr(list), *number)),
+            Listener::Task(_) | Listener::Drop(_) => None,
         }
     }
 

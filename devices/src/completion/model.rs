@@ -174,3 +174,24 @@ fn last_registered_waker_is_notified() {
         assert!(!is_pending || calls.1 == 1, "{calls:?} calls, pending: {is_pending}");
     });
 }
+
+/// The handle is dropped, with the memory, while the other thread completes the operation.
+#[test]
+fn memory_is_dropped_after_the_completion() {
+    loom::model(|| {
+        let memory: Arc<str> = "a model".into();
+        let owner = Arc::new(Arc::clone(&memory));
+        let (completer, completion) = pair();
+        let other = thread::spawn({
+            let memory = Arc::clone(&memory);
+            move || {
+                assert!(Arc::strong_count(&memory) == 3, "the operation is pending");
+                completer.complete(Err(Fault::Freed));
+            }
+        });
+        completion.drop_with_memory(owner);
+        other.join().unwrap();
+        assert_eq!(Arc::strong_count(&memory), 1);
+        reclaim();
+    });
+}

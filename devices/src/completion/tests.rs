@@ -140,3 +140,18 @@ fn no_notification_is_lost_between_two_threads() {
         drop(completers);
     });
 }
+
+#[test]
+fn memory_is_dropped_when_its_operation_is_complete() {
+    let memory = Arc::new(());
+    let owner = || Arc::clone(&memory) as crate::KeepAlive;
+    let (completer, completion) = pair();
+    completion.drop_with_memory(owner());
+    assert_eq!(Arc::strong_count(&memory), 2, "the operation is pending");
+    completer.complete(Err(Fault::Freed));
+    assert_eq!(Arc::strong_count(&memory), 1);
+    let (completer, completion) = pair();
+    completer.complete(Err(Fault::Freed));
+    completion.drop_with_memory(owner());
+    assert_eq!(Arc::strong_count(&memory), 1);
+}

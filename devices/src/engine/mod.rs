@@ -40,6 +40,7 @@ mod receive;
 mod rendezvous;
 mod replies;
 mod send;
+mod send_self;
 mod slab;
 mod tasks;
 mod tracing;

@@ -7,7 +7,6 @@ use zerocopy::IntoBytes;
 
 use super::Engine;
 use super::channel::Channel;
-use super::failure::fail_self_sends;
 use super::flush::credit_cost;
 use super::ops::Op;
 use super::path_select::{self, Bounce, LocalBody, SendPath};
@@ -21,7 +20,6 @@ use crate::fault::Fault;
 use crate::header::{FrameKind, Head, MediumHead, ShortHead};
 use crate::kill_points::{KillPoint, kill_point};
 use crate::liveness::Exit;
-use crate::matching::{Posted, Unexpected, UnexpectedBody};
 use crate::message::{BounceBuffer, Envelope, MessageTag, Source};
 
 /// The condition under which a send is complete.
@@ -73,10 +71,9 @@ impl Engine {
         coalesce: Coalesce,
     ) -> Result<Sent, Box<Fault>> {
         if mode == Mode::Standard
-            && self.has_fast_path
-            && let Some(sent) = self.try_send_eager(channel, dest, tag, source, coalesce)
+            && let Some(sent) = self.try_send(channel, dest, tag, source, coalesce)
         {
-            return Ok(sent);
+            return sent;
         }
         match self.send(channel, dest, tag, source.take(), mode, coalesce) {
             Ok(Started::Done(_)) if coalesce == Coalesce::Allowed && self.is_busy() => Ok(Sent::Coalesced),
@@ -86,18 +83,41 @@ impl Engine {
         }
     }
 
+    /// Sends a standard message that is complete when this call returns: an eager message, or a message to this rank.
+    /// Returns `None`, and sends nothing, if the message needs the slow path. It does not take the source.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn try_send(
+        &self,
+        channel: &Channel,
+        dest: u32,
+        tag: MessageTag,
+        source: &mut Source,
+        coalesce: Coalesce,
+    ) -> Option<Result<Sent, Box<Fault>>> {
+        let id = channel.peer(dest)?;
+        if id.0 == self.site.rank {
+            return Some(self.send_standard_to_self(channel, tag, source));
+        }
+        if !self.has_fast_path {
+            return None;
+        }
+        self.try_send_eager(channel, id, tag, source, coalesce).map(Ok)
+    }
+
     /// Sends an eager message of one primitive type on the fast path. Returns `None` if it needs the slow path.
     #[inline]
     fn try_send_eager(
         &self,
         channel: &Channel,
-        dest: u32,
+        id: PeerId,
         tag: MessageTag,
         source: &Source,
         coalesce: Coalesce,
     ) -> Option<Sent> {
-        let (code, id) = (source.code()?, channel.peer(dest)?);
-        let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
+        let (code, peer) = (source.code()?, self.peers.get(id)?);
         let mut out = peer.outbox();
         // An unconnected peer has no credit. A block that might be exported takes the slow path: it queries the device.
         let body = local_body(source, DataPath::Auto);
@@ -155,7 +175,7 @@ impl Engine {
         channel: &Arc<Channel>,
         dest: u32,
         tag: MessageTag,
-        source: Source,
+        mut source: Source,
         mode: Mode,
         coalesce: Coalesce,
     ) -> Result<Started, Fault> {
@@ -165,7 +185,7 @@ impl Engine {
         let id = channel.peer(dest).ok_or_else(|| no_such_rank(dest))?;
         let message = source.envelope(channel.rank(), tag);
         if id.0 == self.site.rank {
-            return self.send_self(channel, message, source, mode);
+            return self.send_self(channel, message, &mut source, mode);
         }
         let peer = self.peer(id)?;
         if channel.has_exits() {
@@ -350,70 +370,6 @@ impl Engine {
                 completer.complete(Err(fault));
             }
         }
-    }
-
-    fn send_self(
-        &self,
-        channel: &Channel,
-        message: Envelope,
-        source: Source,
-        mode: Mode,
-    ) -> Result<Started, Fault> {
-        let mut matching = channel.matching();
-        if let Some(posted) = matching.take_posted(&message) {
-            matching.local.to_self.add(message.bytes);
-            drop(matching);
-            return Ok(self.deliver_to_self(posted, message, &source));
-        }
-        let (body, started) = match mode {
-            // A program that sends to itself before it receives relies on a copy, whatever the size.
-            Mode::Standard => {
-                drop(matching);
-                let body = self.buffer_body(message.bytes, |room| {
-                    source.pack(0, room);
-                });
-                if matches!(body, UnexpectedBody::NoMemory) {
-                    return Err(Fault::NoMemory { bytes: message.bytes });
-                }
-                matching = channel.matching();
-                // Another thread may have posted a matching receive meanwhile.
-                if let Some(posted) = matching.take_posted(&message) {
-                    matching.local.to_self.add(message.bytes);
-                    drop(matching);
-                    return Ok(self.deliver_to_self(posted, message, &source));
-                }
-                (body, Started::Done(message))
-            }
-            Mode::Synchronous => {
-                let (completer, completion) = pair();
-                (
-                    UnexpectedBody::SelfSend { source: Box::new(source), completer },
-                    Started::Pending(completion),
-                )
-            }
-        };
-        matching.local.to_self.add(message.bytes);
-        let unexpected = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
-        let refused = matching.push_unexpected(unexpected);
-        drop(matching);
-        // A thread that breaks the channel, or closes the rank, first sets its flag and then fails the queued messages.
-        // So either it finds this message, or this thread sees the flag.
-        match channel.broken() {
-            Some(fault) => fail_self_sends(channel, fault),
-            None if self.is_closed() => fail_self_sends(channel, &Fault::Cancelled),
-            None => (),
-        }
-        self.wake_all();
-        match refused {
-            None => Ok(started),
-            Some(_) => Err(Fault::Freed),
-        }
-    }
-
-    fn deliver_to_self(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
-        posted.complete_with(&message, |target| source.copy_to(target));
-        self.wake_all();
-        Started::Done(message)
     }
 
     fn check_peer(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {

@@ -1,7 +1,5 @@
 //! Typed point-to-point messages.
 
-use std::sync::Arc;
-
 use mpj_devices::{MatchedMessage, Mode};
 
 use super::Communicator;
@@ -111,7 +109,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<Request<B>> {
-        self.isend_as(buf, dest.into_dest(), tag, Mode::Standard)
+        self.isend_as("isend", buf, dest.into_dest(), tag, Mode::Standard)
     }
 
     /// Starts a send that completes when the message was matched (MPI_Issend).
@@ -124,21 +122,31 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<Request<B>> {
-        self.isend_as(buf, dest.into_dest(), tag, Mode::Synchronous)
+        self.isend_as("issend", buf, dest.into_dest(), tag, Mode::Synchronous)
     }
 
-    fn isend_as<B: SendBuf + Send + Sync + 'static>(
+    pub(super) fn isend_as<B: SendBuf + Send + Sync + 'static>(
         &self,
+        call: &'static str,
         buf: B,
         dest: Dest,
         tag: i32,
         mode: Mode,
     ) -> Result<Request<B>> {
+        let (comm, dest) = (self.as_raw(), dest.number());
+        if mode == Mode::Standard {
+            // SAFETY: the buffer is neither moved nor accessed before the call returns.
+            let sent = unsafe { raw::try_isend(comm, call, || buf.send_buf(), dest, tag)? };
+            if let Some(raw) = sent {
+                return Ok(Request::returned(raw, buf));
+            }
+        }
+        let cell = OwnedCell::shared(buf);
+        let (buf, keep) = (cell.send_buf(), cell.clone());
         // SAFETY: the operation keeps the cell alive, in which the buffer is neither moved nor accessed until the
         // operation has completed.
-        own_send(buf, |buf, keep| unsafe {
-            raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))
-        })
+        let raw = unsafe { raw::isend_as(comm, call, buf, dest, tag, mode, Some(keep))? };
+        Ok(Request::new(raw, cell, false))
     }
 
     /// Starts a receive into an owned buffer (MPI_Irecv). To receive into a borrowed one, use [`scope`](Self::scope).
@@ -154,13 +162,11 @@ impl<K> Communicator<K> {
         source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<Request<B>> {
-        let cell = Arc::new(OwnedCell::new(buf));
-        let buf = cell.recv_buf();
-        let keep: raw::KeepAlive = cell.clone();
         let (source, tag) = (source.into_source().number(), tag.into().number());
-        // SAFETY: as in `isend_as`, and no other code reads or writes the buffer.
-        let raw = unsafe { raw::irecv(self.as_raw(), buf, source, tag, Some(keep))? };
-        Ok(Request::new(raw, cell, true))
+        // SAFETY: the request neither moves nor accesses the buffer until the operation has completed.
+        Request::receive(buf, |cell| unsafe {
+            raw::irecv_as(self.as_raw(), "irecv", || cell.recv_buf(), source, tag, None)
+        })
     }
 
     /// Calls `f` with a scope, in which operations can borrow buffers. Returns the result of `f` when all operations
@@ -247,16 +253,6 @@ impl<K> Communicator<K> {
         let message = raw::improbe(self.as_raw(), source.into_source().number(), tag.into().number())?;
         Ok(message.map(|message| Message { comm: self.as_raw().clone(), message: Some(message) }))
     }
-}
-
-/// Moves a buffer into a cell, and starts its send. `start` passes the second argument to the operation.
-pub(super) fn own_send<B: SendBuf + Send + Sync + 'static>(
-    buf: B,
-    start: impl FnOnce(raw::Buf, raw::KeepAlive) -> Result<raw::Request>,
-) -> Result<Request<B>> {
-    let cell = OwnedCell::shared(buf);
-    let raw = start(cell.send_buf(), cell.clone())?;
-    Ok(Request::new(raw, cell, false))
 }
 
 /// A message that was extracted by [`Communicator::mprobe`] or [`Communicator::improbe`]: only this handle can receive it.

@@ -8,7 +8,7 @@ use super::Communicator;
 use crate::address::{IntoDest, IntoSource, Tag};
 use crate::error::Result;
 use crate::raw::{self, Buf, KeepAlive};
-use crate::request::{BufsFn, CallBufs, OwnedCell, PersistentRequest};
+use crate::request::{MessageStartFn, OwnedCell, PersistentRequest, StartFn};
 use crate::types::{RecvBuf, SendBuf};
 
 impl<K> Communicator<K> {
@@ -100,7 +100,8 @@ impl<K> Communicator<K> {
         let (source, tag) = (source.into_source().number(), tag.into().number());
         owned_request(
             buf,
-            |cell| CallBufs::Pair([Buf::empty(), cell.recv_buf()]),
+            // SAFETY: the contract of the caller.
+            |raw, cell| unsafe { raw.start_message(|| cell.recv_buf()) },
             |keep| raw::recv_init(self.as_raw(), Buf::empty(), source, tag, Some(keep)),
         )
     }
@@ -115,7 +116,8 @@ impl<K> Communicator<K> {
         let dest = dest.into_dest().number();
         owned_request(
             buf,
-            |cell| CallBufs::Pair([cell.send_buf(), Buf::empty()]),
+            // SAFETY: the contract of the caller.
+            |raw, cell| unsafe { raw.start_message(|| cell.send_buf()) },
             |keep| init(self.as_raw(), Buf::empty(), dest, tag, Some(keep)),
         )
     }
@@ -126,10 +128,10 @@ type SendInit = fn(&raw::Comm, Buf, i32, i32, Option<KeepAlive>) -> Result<raw::
 /// Creates a persistent request that owns its buffer. Each start gets the buffer's address and datatype from `bufs`.
 fn owned_request<B: Send + Sync + 'static>(
     buf: B,
-    bufs: BufsFn<B>,
+    start: MessageStartFn<B>,
     init: impl FnOnce(KeepAlive) -> Result<raw::PersistentOperation>,
 ) -> Result<PersistentRequest<B>> {
     let cell = OwnedCell::shared(buf);
     let keep: KeepAlive = Arc::<OwnedCell<B>>::clone(&cell);
-    Ok(PersistentRequest::new(init(keep)?, cell, bufs))
+    Ok(PersistentRequest::new(init(keep)?, cell, StartFn::Message(start)))
 }

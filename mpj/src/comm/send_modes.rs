@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use mpj_devices::Mode;
+
 use super::Communicator;
-use super::p2p::own_send;
 use crate::address::{IntoDest, IntoSource, Tag};
 use crate::error::Result;
 use crate::raw;
@@ -62,11 +63,9 @@ impl<K> Communicator<K> {
         tag: i32,
     ) -> Result<Request<B>> {
         let dest = dest.into_dest().number();
-        own_send(buf, |buf, _| {
-            // SAFETY: the cell of the request owns the buffer, which is only read until the call returns.
-            unsafe { raw::bsend_as(self.as_raw(), "ibsend", &buf, dest, tag)? };
-            Ok(raw::Request::done(Status::empty()))
-        })
+        // SAFETY: `buf` is neither moved nor accessed before the call returns.
+        unsafe { raw::bsend_as(self.as_raw(), "ibsend", &buf.send_buf(), dest, tag)? };
+        Ok(Request::returned(raw::Request::done(Status::empty()), buf))
     }
 
     /// Sends a buffer as [`send`](Self::send) does (MPI_Rsend). MPI allows it only if the receive is posted already;
@@ -89,10 +88,7 @@ impl<K> Communicator<K> {
         dest: impl IntoDest,
         tag: i32,
     ) -> Result<Request<B>> {
-        let dest = dest.into_dest().number();
-        // SAFETY: the operation keeps the cell alive, in which the buffer is neither moved nor accessed until the
-        // operation has completed.
-        own_send(buf, |buf, keep| unsafe { raw::irsend(self.as_raw(), buf, dest, tag, Some(keep)) })
+        self.isend_as("irsend", buf, dest.into_dest(), tag, Mode::Standard)
     }
 
     /// Sends the contents of a buffer, and receives another message into it at the same time (MPI_Sendrecv_replace).

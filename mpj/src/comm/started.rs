@@ -4,7 +4,7 @@ use super::Communicator;
 use crate::coll::OwnedCollective;
 use crate::error::Result;
 use crate::raw;
-use crate::request::{PersistentRequest, Request};
+use crate::request::{PersistentRequest, Request, StartFn};
 
 /// Non-blocking and persistent collectives of both kinds of communicators (MPI 4.1 §6.12, §6.13). All ranks must start
 /// the collectives of a communicator in the same order, and can wait for them in any order. Calls that wait or test make
@@ -52,6 +52,6 @@ impl<K> Communicator<K> {
         let (prepared, cell, bufs) = collective.with_raw(self.as_raw(), |collective, keep| {
             raw::collective_init(self.as_raw(), collective, Some(keep))
         })?;
-        Ok(PersistentRequest::new(prepared, cell, bufs))
+        Ok(PersistentRequest::new(prepared, cell, StartFn::Collective(bufs)))
     }
 }

@@ -32,6 +32,7 @@ mod comm;
 mod dist_graph;
 mod generalized;
 mod group;
+mod message_op;
 mod neighbor;
 mod p2p;
 mod pack;
@@ -72,8 +73,8 @@ pub use mpj_devices::{
 };
 pub use mpj_pool::RegionKey;
 pub use neighbor::{neighbor_allgather, neighbor_alltoall, neighbor_alltoallw};
-pub(crate) use p2p::isend_as;
 pub use p2p::*;
+pub(crate) use p2p::{irecv_as, isend_as, try_isend};
 pub use pack::{pack, pack_external32, pack_size, unpack, unpack_external32};
 pub use partitioned_recv::precv_init;
 pub use partitioned_send::psend_init;

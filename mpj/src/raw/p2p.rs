@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 use mpj_devices::trace::Trace;
 use mpj_devices::{
-    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, Mode, Outcome, Pattern, Receive,
-    Sent, Source, WaitReason,
+    ANY_SOURCE, ANY_TAG, Buf, Channel, Coalesce, Completion, KeepAlive, Mode, Origin, Outcome, Pattern,
+    Receive, Sent, Source, WaitReason,
 };
 
 use super::PROC_NULL;
@@ -76,6 +76,28 @@ fn without_overlap(call: &'static str, buf: Buf) -> Result<Buf> {
     if buf.datatype().is_primitive() { Ok(buf) } else { check(call, buf) }
 }
 
+/// Checks the arguments of a send to a rank, and returns its number and the source. `buf` is called after the other
+/// arguments were checked.
+///
+/// # Safety
+/// The contract of a send buffer, until the source is dropped.
+#[inline(always)]
+unsafe fn source_of(
+    comm: &Comm,
+    call: &'static str,
+    buf: impl FnOnce() -> Buf,
+    dest: i32,
+    tag: i32,
+    keep: Option<KeepAlive>,
+) -> Result<(u32, Source)> {
+    comm.check_not_freed(call)?;
+    check_tag(call, tag)?;
+    let dest = comm.check_rank(call, ErrorClass::Rank, dest)?;
+    // SAFETY: the caller's contract.
+    let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
+    Ok((dest, source.with_path(comm.path())))
+}
+
 /// Starts a send. `buf` is called after the other arguments were checked.
 ///
 /// # Safety
@@ -90,12 +112,8 @@ pub(crate) unsafe fn start_send(
     mode: Mode,
     (coalesce, keep): (Coalesce, Option<KeepAlive>),
 ) -> Result<Sent> {
-    comm.check_not_freed(call)?;
-    check_tag(call, tag)?;
-    let dest = comm.check_rank(call, ErrorClass::Rank, dest)?;
     // SAFETY: the caller's contract.
-    let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
-    let mut source = source.with_path(comm.path());
+    let (dest, mut source) = unsafe { source_of(comm, call, buf, dest, tag, keep)? };
     let started = comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, mode, coalesce);
     started.map_err(|fault| Error::from_fault(call, *fault))
 }
@@ -274,6 +292,30 @@ pub(crate) unsafe fn isend_as(
     Ok(Request::from_sent(OpInfo::send(call, dest, tag), comm, sent))
 }
 
+/// Starts a send that is complete when this call returns, and so needs no owner of its buffer. Returns `None`, and sends
+/// nothing, if the send might be pending, or if the receiver might read the buffer in place.
+///
+/// # Safety
+/// The contract of a send buffer, until the call returns.
+#[inline(always)]
+pub(crate) unsafe fn try_isend(
+    comm: &Comm,
+    call: &'static str,
+    buf: impl FnOnce() -> Buf,
+    dest: i32,
+    tag: i32,
+) -> Result<Option<Request>> {
+    let buf = buf();
+    if dest == PROC_NULL || !matches!(buf.origin(), Origin::Memory) {
+        return Ok(None);
+    }
+    // SAFETY: the caller's contract.
+    let (member, mut source) = unsafe { source_of(comm, call, || buf, dest, tag, None)? };
+    let sent = comm.engine().try_send(comm.p2p(), member, tag.into(), &mut source, Coalesce::Allowed);
+    let sent = sent.transpose().map_err(|fault| Error::from_fault(call, *fault))?;
+    Ok(sent.map(|sent| Request::from_sent(OpInfo::send(call, dest, tag), comm, sent)))
+}
+
 /// Starts a receive. The operation owns `keep` until it has completed.
 ///
 /// # Errors
@@ -281,6 +323,7 @@ pub(crate) unsafe fn isend_as(
 ///
 /// # Safety
 /// The contract of a receive buffer.
+#[inline]
 pub unsafe fn irecv(
     comm: &Comm,
     buf: Buf,
@@ -289,17 +332,18 @@ pub unsafe fn irecv(
     keep: Option<KeepAlive>,
 ) -> Result<Request> {
     // SAFETY: the caller's contract.
-    unsafe { irecv_as(comm, "irecv", buf, source, tag, keep) }
+    unsafe { irecv_as(comm, "irecv", || buf, source, tag, keep) }
 }
 
-/// As [`irecv`], with the name of the call for errors.
+/// As [`irecv`], with the name of the call for errors. `buf` is called after the other arguments were checked.
 ///
 /// # Safety
 /// The contract of a receive buffer.
-pub(super) unsafe fn irecv_as(
+#[inline(always)]
+pub(crate) unsafe fn irecv_as(
     comm: &Comm,
     call: &'static str,
-    buf: Buf,
+    buf: impl FnOnce() -> Buf,
     source: i32,
     tag: i32,
     keep: Option<KeepAlive>,
@@ -308,6 +352,6 @@ pub(super) unsafe fn irecv_as(
         return comm.check_not_freed(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
-    let completion = unsafe { start_recv(comm, call, || buf, source, tag, keep)? };
+    let completion = unsafe { start_recv(comm, call, buf, source, tag, keep)? };
     Ok(Request::pending(OpInfo::recv(call, source, tag), comm, completion))
 }

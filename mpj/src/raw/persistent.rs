@@ -37,7 +37,7 @@ enum Kind {
 }
 
 /// The buffer of an operation that is not active.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct StoredBuf(pub(super) Buf);
 
 // SAFETY: it is a description; each start has the contract for the access.
@@ -149,6 +149,22 @@ impl PersistentOperation {
         }
     }
 
+    /// Starts a message with this buffer, which does not replace the one for later starts.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Safety
+    /// As [`start`](Self::start).
+    #[inline(always)]
+    pub(crate) unsafe fn start_message(&mut self, buf: impl FnOnce() -> Buf) -> Result<()> {
+        match &mut self.0 {
+            // SAFETY: the caller's contract.
+            Kind::Message(message) => unsafe { message.start_with(buf) },
+            _ => unreachable!("only requests of messages call this function"),
+        }
+    }
+
     /// Sends a part of a partitioned send (MPI_Pready). Several threads may call it at once.
     ///
     /// # Errors
@@ -199,6 +215,7 @@ impl PersistentOperation {
     ///
     /// # Errors
     /// The error of the operation.
+    #[inline]
     pub fn wait(&mut self) -> Result<Status> {
         match &mut self.0 {
             Kind::Collective(collective) => collective.task().wait().map(|()| Status::empty()),
@@ -255,7 +272,7 @@ impl PersistentOperation {
     pub(crate) fn listen(&self, listener: Listener) -> bool {
         match &self.0 {
             Kind::Collective(collective) => collective.task().listen(listener),
-            Kind::Message(message) => return message.listen(listener),
+            Kind::Message(message) => message.listen(listener),
             Kind::PartSender(_) | Kind::PartReceiver(_) => return false,
         }
         true

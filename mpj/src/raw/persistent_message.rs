@@ -1,15 +1,19 @@
 //! Persistent sends and receives.
 
+use std::mem;
 use std::sync::Arc;
 
-use mpj_devices::{Buf, Channel, Coalesce, Engine, KeepAlive, Listener, Mode, Source};
+use mpj_devices::{Buf, Channel, Coalesce, Engine, KeepAlive, Listener, Mode, Sent};
 
+use super::PROC_NULL;
+use super::abort_on_unwind::abort_on_unwind;
 use super::buffered::bsend_as;
 use super::comm::Comm;
-use super::p2p::{irecv_as, pattern};
+use super::message_op::MessageOp;
+use super::p2p::{self, pattern};
 use super::persistent::{PersistentOperation, StoredBuf, still_active};
-use super::request::{OpInfo, Request};
-use crate::error::{Error, Result};
+use super::request::OpInfo;
+use crate::error::Result;
 use crate::status::Status;
 
 #[derive(Debug)]
@@ -34,12 +38,12 @@ enum Direction {
 #[derive(Debug)]
 enum State {
     Inactive,
-    Active(Request),
+    Active(MessageOp),
     Complete(Result<Status>),
 }
 
-/// Creates a persistent send (MPI_Send_init, MPI_Ssend_init). Nothing is sent before a start. Each operation owns a clone
-/// of `keep` until it has completed, and the request owns one.
+/// Creates a persistent send (MPI_Send_init, MPI_Ssend_init). Nothing is sent before a start. The request owns `keep`. If
+/// the request is dropped while an operation is active, the operation owns it until it has completed.
 ///
 /// ```
 /// use mpj::raw::{self, Buf, Mode};
@@ -127,7 +131,7 @@ fn message_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentOperation> {
     match direction {
-        Direction::Recv if peer == super::PROC_NULL => comm.check_not_freed(call)?,
+        Direction::Recv if peer == PROC_NULL => comm.check_not_freed(call)?,
         Direction::Recv => drop(pattern(comm, call, peer, tag)?),
         Direction::Send(_) | Direction::BufferedSend => comm.check_send(call, peer, tag)?,
     }
@@ -146,24 +150,29 @@ impl PersistentMessage {
     /// # Safety
     /// The contract of a send or a receive buffer, until the operation has completed.
     pub(super) unsafe fn start(&mut self) -> Result<()> {
-        let PersistentMessage { comm, call, peer, tag, .. } = self;
-        let (call, peer, tag) = (*call, *peer, *tag);
-        if !matches!(self.state, State::Inactive) {
+        let StoredBuf(buf) = self.buf.clone();
+        // SAFETY: the caller's contract.
+        unsafe { self.start_with(|| buf) }
+    }
+
+    /// # Safety
+    /// As [`start`](Self::start).
+    #[inline(always)]
+    pub(super) unsafe fn start_with(&mut self, buf: impl FnOnce() -> Buf) -> Result<()> {
+        let &mut PersistentMessage { ref comm, call, peer, tag, .. } = self;
+        if self.is_active() {
             return Err(still_active(call));
         }
-        let (StoredBuf(buf), keep) = (&self.buf, self.keep.clone());
         self.state = State::Active(match self.direction {
             // SAFETY: the caller's contract.
-            Direction::Send(mode) => unsafe {
-                isend_not_lent(comm, call, buf.clone(), peer, tag, mode, keep)?
-            },
+            Direction::Send(mode) => unsafe { start_send(comm, call, buf, peer, tag, mode)? },
+            // SAFETY: as above.
+            Direction::Recv => unsafe { start_recv(comm, call, buf, peer, tag)? },
             Direction::BufferedSend => {
                 // SAFETY: as above.
-                unsafe { bsend_as(comm, call, buf, peer, tag)? };
-                Request::done(Status::empty())
+                unsafe { bsend_as(comm, call, &buf(), peer, tag)? };
+                MessageOp::send(OpInfo::send(call, peer, tag), Sent::Posted)
             }
-            // SAFETY: as above.
-            Direction::Recv => unsafe { irecv_as(comm, call, buf.clone(), peer, tag, keep)? },
         });
         Ok(())
     }
@@ -172,44 +181,53 @@ impl PersistentMessage {
         !matches!(self.state, State::Inactive)
     }
 
+    #[inline(always)]
     pub(super) fn wait(&mut self) -> Result<Status> {
-        if !self.is_active() {
-            return Ok(Status::empty());
+        // Inlined, so that the outcome of a completed operation is not copied.
+        if let State::Active(op) = &self.state
+            && let Some(outcome) = op.completed_outcome()
+        {
+            self.state = State::Inactive;
+            return outcome;
         }
-        match std::mem::replace(&mut self.state, State::Inactive) {
+        self.wait_slow()
+    }
+
+    fn wait_slow(&mut self) -> Result<Status> {
+        match mem::replace(&mut self.state, State::Inactive) {
             State::Inactive => Ok(Status::empty()),
-            State::Active(request) => request.wait(),
+            // An unwind would allow the next start while the operation uses the buffer.
+            State::Active(op) => abort_on_unwind(|| op.wait(&self.comm)),
             State::Complete(outcome) => outcome,
         }
     }
 
     pub(super) fn cancel(&self) -> bool {
-        matches!(&self.state, State::Active(request) if request.cancel())
+        matches!(&self.state, State::Active(op) if op.cancel(&self.comm))
     }
 
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Inactive => Some(Ok(Status::empty())),
-            State::Active(request) => request.outcome(),
+            State::Active(op) => op.outcome(),
             State::Complete(outcome) => Some(outcome.clone()),
         }
     }
 
-    pub(super) fn listen(&self, listener: Listener) -> bool {
+    pub(super) fn listen(&self, listener: Listener) {
         match &self.state {
-            State::Active(request) => return request.listen(listener),
+            State::Active(op) => op.listen(listener),
             State::Inactive | State::Complete(_) => listener.notify(),
         }
-        true
     }
 
     pub(super) fn is_listening(&self) -> bool {
-        matches!(&self.state, State::Active(request) if request.is_listening())
+        matches!(&self.state, State::Active(op) if op.is_listening())
     }
 
     pub(super) fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         match &self.state {
-            State::Active(request) => request.wait_target(),
+            State::Active(op) => op.wait_target(&self.comm),
             State::Inactive | State::Complete(_) => None,
         }
     }
@@ -220,8 +238,8 @@ impl PersistentMessage {
             return;
         }
         let was_cancelled = self.cancel();
-        self.state = match std::mem::replace(&mut self.state, State::Inactive) {
-            State::Active(request) if !was_cancelled => State::Complete(request.wait()),
+        self.state = match mem::replace(&mut self.state, State::Inactive) {
+            State::Active(op) if !was_cancelled => State::Complete(abort_on_unwind(|| op.wait(&self.comm))),
             State::Active(_) => State::Inactive,
             state => state,
         }
@@ -236,27 +254,56 @@ impl PersistentMessage {
     }
 }
 
-/// Starts a send whose buffer is free when the send completes, because no receiver reads it in place.
+/// Gives the owner of the memory to an operation that is pending.
+impl Drop for PersistentMessage {
+    fn drop(&mut self) {
+        if let (State::Active(op), Some(owner)) =
+            (mem::replace(&mut self.state, State::Inactive), self.keep.take())
+        {
+            op.drop_with_memory(owner);
+        }
+    }
+}
+
+/// Starts a send to a rank that was checked when the request was created.
 ///
 /// # Safety
-/// The contract of a send buffer.
-unsafe fn isend_not_lent(
+/// The contract of a send buffer, until the operation has completed.
+#[inline(always)]
+unsafe fn start_send(
     comm: &Comm,
     call: &'static str,
-    buf: Buf,
+    buf: impl FnOnce() -> Buf,
     dest: i32,
     tag: i32,
     mode: Mode,
-    keep: Option<KeepAlive>,
-) -> Result<Request> {
-    comm.check_not_freed(call)?;
-    // The rank was checked when the request was created.
-    let Ok(member) = u32::try_from(dest) else { return Ok(Request::done(Status::empty())) };
+) -> Result<MessageOp> {
+    let info = OpInfo::send(call, dest, tag);
+    if dest == PROC_NULL {
+        return comm.check_not_freed(call).map(|()| MessageOp::send(info, Sent::Posted));
+    }
+    // SAFETY: the caller's contract. Without an owner, no receiver reads the buffer after the completion.
+    let sent = unsafe { p2p::start_send(comm, call, buf, dest, tag, mode, (Coalesce::Allowed, None))? };
+    Ok(MessageOp::send(info, sent))
+}
+
+/// Starts a receive.
+///
+/// # Safety
+/// The contract of a receive buffer, until the operation has completed.
+#[inline(always)]
+unsafe fn start_recv(
+    comm: &Comm,
+    call: &'static str,
+    buf: impl FnOnce() -> Buf,
+    source: i32,
+    tag: i32,
+) -> Result<MessageOp> {
+    let info = OpInfo::recv(call, source, tag);
+    if source == PROC_NULL {
+        return comm.check_not_freed(call).map(|()| MessageOp::send(info, Sent::Posted));
+    }
     // SAFETY: the caller's contract.
-    let source = unsafe { Source::new(buf, keep) }.map_err(|error| Error::buf(call, error))?;
-    let mut source = source.with_path(comm.path()).not_lent();
-    let how = Coalesce::Allowed;
-    let sent = comm.engine().send_from(comm.p2p(), member, tag.into(), &mut source, mode, how);
-    let sent = sent.map_err(|fault| Error::from_fault(call, *fault))?;
-    Ok(Request::from_sent(OpInfo::send(call, dest, tag), comm, sent))
+    let completion = unsafe { p2p::start_recv(comm, call, buf, source, tag, None)? };
+    Ok(MessageOp::recv(info, completion))
 }

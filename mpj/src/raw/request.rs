@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpj_devices::{Channel, Completion, Engine, Listener, Outcome, Sent, WaitReason};
+use mpj_devices::{Channel, Completion, Engine, KeepAlive, Listener, Outcome, Sent, WaitReason};
 
 use super::buffered::BufferFlush;
 use super::comm::Comm;
 use super::generalized::Generalized;
+use super::message_op::MessageOp;
 use super::persistent::PersistentOperation;
 use super::wait_many::{deadline, wait_for_until};
 use crate::collective::task::CollectiveTask;
@@ -23,13 +24,7 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    /// A completed send, whose message might be delayed to coalesce it with others.
-    Coalesced(Comm),
-    Pending {
-        info: OpInfo,
-        comm: Comm,
-        completion: Completion,
-    },
+    Message(Comm, MessageOp),
     Collective(Arc<CollectiveTask>),
     Persistent(Box<PersistentOperation>),
     Generalized(Arc<Generalized>),
@@ -124,24 +119,20 @@ impl Request {
     pub(crate) fn from_sent(info: OpInfo, comm: &Comm, sent: Sent) -> Self {
         match sent {
             Sent::Posted => Request::done(Status::empty()),
-            Sent::Coalesced => Request { state: State::Coalesced(comm.clone()) },
-            Sent::Pending(completion) => Request::pending(info, comm, completion),
+            sent => Request { state: State::Message(comm.clone(), MessageOp::send(info, sent)) },
         }
     }
 
     #[inline]
     pub(crate) fn pending(info: OpInfo, comm: &Comm, completion: Completion) -> Self {
-        Request { state: State::Pending { info, comm: comm.clone(), completion } }
+        Request { state: State::Message(comm.clone(), MessageOp::recv(info, completion)) }
     }
 
     /// Returns the outcome if the operation has completed, without making progress.
     pub(crate) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
-            State::Coalesced(_) => Some(Ok(Status::empty())),
-            State::Pending { info, completion, .. } => {
-                completion.outcome().map(|outcome| info.to_result(outcome))
-            }
+            State::Message(_, op) => op.outcome(),
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
             State::Persistent(request) => request.outcome(),
             State::Generalized(shared) => shared.outcome(),
@@ -150,6 +141,15 @@ impl Request {
                 sent.zip(received).map(|(sent, received)| sent.and(received))
             }
             State::Flush(flush) => flush.outcome(),
+        }
+    }
+
+    /// Returns the outcome if this is a send or a receive that was pending, and has completed.
+    #[inline(always)]
+    pub(crate) fn completed_outcome(&self) -> Option<Result<Status>> {
+        match &self.state {
+            State::Message(_, op) => op.completed_outcome(),
+            _ => None,
         }
     }
 
@@ -181,15 +181,7 @@ impl Request {
     pub fn wait(self) -> Result<Status> {
         match self.state {
             State::Done(status) => Ok(status),
-            State::Coalesced(comm) => {
-                comm.engine().flush_coalesced();
-                Ok(Status::empty())
-            }
-            State::Pending { info, comm, completion } => comm.engine().wait_map(
-                &completion,
-                |outcome| info.to_result(outcome),
-                || info.wait_reason(comm.p2p()),
-            ),
+            State::Message(comm, op) => op.wait(&comm),
             State::Collective(task) => task.wait().map(|()| Status::empty()),
             State::Persistent(mut request) => request.wait(),
             State::Generalized(shared) => shared.wait(),
@@ -212,8 +204,8 @@ impl Request {
     /// # Errors
     /// The error of the operation.
     pub fn test(&self) -> Result<Option<Status>> {
-        if let State::Coalesced(comm) = &self.state {
-            comm.engine().flush_coalesced();
+        if let State::Message(comm, op) = &self.state {
+            op.flush(comm);
         }
         if let Some(status) = self.status() {
             return status.map(Some);
@@ -250,11 +242,20 @@ impl Request {
     /// [`Completer`](super::Completer) can then complete it with a [cancelled](Status::set_cancelled) status.
     pub fn cancel(&self) -> bool {
         match &self.state {
-            State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
-            State::Pair(_) | State::Flush(_) => false,
-            State::Pending { comm, completion, .. } => comm.engine().cancel_receive(comm.p2p(), completion),
+            State::Done(_) | State::Collective(_) | State::Pair(_) | State::Flush(_) => false,
+            State::Message(comm, op) => op.cancel(comm),
             State::Persistent(request) => request.cancel(),
             State::Generalized(shared) => shared.cancel(),
+        }
+    }
+
+    /// Drops the handle now, and the owner of the operation's memory when the operation has completed.
+    pub(crate) fn drop_with_memory(self, owner: KeepAlive) {
+        match self.state {
+            State::Done(_) => drop(owner),
+            State::Message(_, op) => op.drop_with_memory(owner),
+            // Their operations own their memory, so nobody calls this function.
+            _ => std::mem::forget(owner),
         }
     }
 
@@ -262,8 +263,8 @@ impl Request {
     /// false if the operation cannot notify a listener: the caller must poll.
     pub(crate) fn listen(&self, listener: Listener) -> bool {
         match &self.state {
-            State::Done(_) | State::Coalesced(_) => listener.notify(),
-            State::Pending { completion, .. } => completion.listen(listener),
+            State::Done(_) => listener.notify(),
+            State::Message(_, op) => op.listen(listener),
             State::Collective(task) => task.listen(listener),
             State::Persistent(request) => return request.listen(listener),
             State::Generalized(request) => request.listen(listener),
@@ -275,8 +276,8 @@ impl Request {
     /// Returns whether a listener is registered and was not notified yet.
     pub(crate) fn is_listening(&self) -> bool {
         match &self.state {
-            State::Done(_) | State::Coalesced(_) => false,
-            State::Pending { completion, .. } => completion.is_listening(),
+            State::Done(_) => false,
+            State::Message(_, op) => op.is_listening(),
             State::Collective(task) => task.is_listening(),
             State::Persistent(request) => request.is_listening(),
             State::Generalized(request) => request.is_listening(),
@@ -287,8 +288,8 @@ impl Request {
     /// Returns the engine, the description and the channel of a pending operation; `None` if it completed at its start.
     pub(crate) fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         match &self.state {
-            State::Done(_) | State::Coalesced(_) => None,
-            State::Pending { info, comm, .. } => Some((comm.engine(), *info, comm.p2p())),
+            State::Done(_) => None,
+            State::Message(comm, op) => op.wait_target(comm),
             State::Collective(task) => Some(OpInfo::collective(task)),
             State::Persistent(request) => request.wait_target(),
             State::Generalized(shared) => Some(shared.wait_target()),

@@ -53,7 +53,7 @@ unsafe fn sendrecv_as(
     // Check the rank and tag of the send before the receive is posted.
     comm.check_send(call, dest, send_tag)?;
     // SAFETY: the caller's contract; both operations have completed when we return.
-    let receiving = unsafe { irecv_as(comm, call, recv, source, recv_tag, None)? };
+    let receiving = unsafe { irecv_as(comm, call, || recv, source, recv_tag, None)? };
     abort_on_unwind(|| {
         let sent = match dest {
             PROC_NULL => Ok(()),
@@ -117,7 +117,7 @@ pub unsafe fn isendrecv(
     const CALL: &str = "isendrecv";
     comm.check_send(CALL, dest, send_tag)?;
     // SAFETY: the caller's contract.
-    let receiving = unsafe { irecv_as(comm, CALL, recv, source, recv_tag, keep.clone())? };
+    let receiving = unsafe { irecv_as(comm, CALL, || recv, source, recv_tag, keep.clone())? };
     // SAFETY: as above.
     let sending = unsafe { isend_as(comm, CALL, send, dest, send_tag, Mode::Standard, keep) };
     pair(sending, receiving)
@@ -145,7 +145,7 @@ pub unsafe fn isendrecv_replace(
     // SAFETY: the caller's contract.
     let copy = Arc::new(unsafe { PackedCopy::of(CALL, &buf)? });
     // SAFETY: as above.
-    let receiving = unsafe { irecv_as(comm, CALL, buf, source, recv_tag, keep)? };
+    let receiving = unsafe { irecv_as(comm, CALL, || buf, source, recv_tag, keep)? };
     let (copied, keep): (Buf, KeepAlive) = (copy.buf(), copy);
     // SAFETY: the operation keeps the copy, which nobody writes to.
     let sending = unsafe { isend_as(comm, CALL, copied, dest, send_tag, Mode::Standard, Some(keep)) };

@@ -18,7 +18,7 @@ pub use owned::{Request, RequestError};
 pub(crate) use partitioned::PartBuffer;
 pub use partitioned::{ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend};
 pub use persistent::{ActiveRequest, PersistentRequest, start_all};
-pub(crate) use persistent::{BufsFn, CallBufs};
+pub(crate) use persistent::{BufsFn, CallBufs, MessageStartFn, StartFn};
 pub use promise::{Promise, PromisedRequest};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use set::RequestSet;

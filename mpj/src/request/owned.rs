@@ -3,13 +3,14 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::persistent::CallBufs;
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{self, Buf};
+use crate::raw::{self, Buf, KeepAlive};
 use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
 
@@ -23,6 +24,7 @@ pub(crate) struct OwnedCell<B> {
     buf: UnsafeCell<ManuallyDrop<B>>,
     /// Drops the buffer, but not while this thread makes progress, because the thread might then hold locks.
     drop_deferred: fn(B),
+    into_owner: fn(SoleCell<B>) -> KeepAlive,
 }
 
 // SAFETY: invariant 1: two threads never use the buffer at the same time, so `B: Send` is enough.
@@ -39,7 +41,11 @@ impl<B> OwnedCell<B> {
     where
         B: Send + 'static,
     {
-        OwnedCell { buf: UnsafeCell::new(ManuallyDrop::new(buf)), drop_deferred: mpj_devices::drop_deferred }
+        OwnedCell {
+            buf: UnsafeCell::new(ManuallyDrop::new(buf)),
+            drop_deferred: mpj_devices::drop_deferred,
+            into_owner: |cell| Arc::new(cell),
+        }
     }
 
     pub(crate) fn send_buf(&self) -> Buf
@@ -120,6 +126,50 @@ impl<B: RecvBuf> OwnedCell<Vec<B>> {
     }
 }
 
+/// A cell of which the operation owns no reference, so that no reference need be counted.
+///
+/// # Invariants
+/// 1. The cell was leaked, and only this value frees it.
+/// 2. When this value is dropped, the operation has completed. Until then the owner keeps it in a [`ManuallyDrop`].
+#[derive(Debug)]
+struct SoleCell<B>(NonNull<OwnedCell<B>>);
+
+// SAFETY: it is used as a box of the cell, which is `Send` and `Sync` if `B` is `Send`.
+unsafe impl<B: Send> Send for SoleCell<B> {}
+// SAFETY: as above.
+unsafe impl<B: Send> Sync for SoleCell<B> {}
+
+impl<B> SoleCell<B> {
+    fn new(cell: OwnedCell<B>) -> Self {
+        SoleCell(NonNull::from(Box::leak(Box::new(cell))))
+    }
+
+    fn cell(&self) -> &OwnedCell<B> {
+        // SAFETY: invariant 1.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn into_inner(self) -> B {
+        // SAFETY: invariant 1, and `ManuallyDrop` prevents the drop.
+        unsafe { Box::from_raw(ManuallyDrop::new(self).0.as_ptr()) }.into_inner()
+    }
+}
+
+impl<B> Drop for SoleCell<B> {
+    fn drop(&mut self) {
+        // SAFETY: invariants 1 and 2.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// Where a request keeps its buffer.
+#[derive(Debug)]
+enum Memory<B> {
+    Sole(ManuallyDrop<SoleCell<B>>),
+    /// The operation has a reference, too.
+    Shared(Arc<OwnedCell<B>>),
+}
+
 /// A pending operation that owns its buffer until it has completed.
 ///
 /// Dropping the request of an unmatched receive cancels the receive. If the receive has matched, the message is
@@ -129,13 +179,38 @@ impl<B: RecvBuf> OwnedCell<Vec<B>> {
 #[derive(Debug)]
 pub struct Request<B> {
     raw: Option<raw::Request>,
-    cell: Option<Arc<OwnedCell<B>>>,
+    memory: Option<Memory<B>>,
     is_recv: bool,
 }
 
 impl<B> Request<B> {
     pub(crate) fn new(raw: raw::Request, cell: Arc<OwnedCell<B>>, receive: bool) -> Self {
-        Request { raw: Some(raw), cell: Some(cell), is_recv: receive }
+        Request { raw: Some(raw), memory: Some(Memory::Shared(cell)), is_recv: receive }
+    }
+
+    /// Creates the request of an operation that does not use its buffer any more.
+    pub(crate) fn returned(raw: raw::Request, buf: B) -> Self
+    where
+        B: Send + 'static,
+    {
+        let cell = ManuallyDrop::new(SoleCell::new(OwnedCell::new(buf)));
+        Request { raw: Some(raw), memory: Some(Memory::Sole(cell)), is_recv: false }
+    }
+
+    /// Starts a receive into a buffer. If `start` fails, no operation uses the buffer.
+    #[inline(always)]
+    pub(crate) fn receive(buf: B, start: impl FnOnce(&OwnedCell<B>) -> Result<raw::Request>) -> Result<Self>
+    where
+        B: RecvBuf + Send + 'static,
+    {
+        let cell = ManuallyDrop::new(SoleCell::new(OwnedCell::new(buf)));
+        match start(cell.cell()) {
+            Ok(raw) => Ok(Request { raw: Some(raw), memory: Some(Memory::Sole(cell)), is_recv: true }),
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(cell));
+                Err(error)
+            }
+        }
     }
 
     /// Waits until the operation has completed, and returns the buffer and the status.
@@ -143,11 +218,22 @@ impl<B> Request<B> {
     /// # Errors
     /// The error of the operation, with the buffer unless this rank has left while a receiver reads it in place.
     pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
-        let outcome = match self.raw.take() {
-            Some(raw) => raw.wait(),
-            None => Err(consumed_error("wait")),
+        // Inlined, so that the outcome of a completed operation is not copied.
+        let outcome = match self.raw.as_ref().and_then(raw::Request::completed_outcome) {
+            Some(outcome) => {
+                self.raw = None;
+                outcome
+            }
+            None => self.wait_slow(),
         };
         self.finish(outcome)
+    }
+
+    fn wait_slow(&mut self) -> Result<Status> {
+        match self.raw.take() {
+            Some(raw) => raw.wait(),
+            None => Err(consumed_error("wait")),
+        }
     }
 
     /// Makes progress once if the operation is pending. Returns the buffer and the status if it has completed, and
@@ -196,9 +282,13 @@ impl<B> Request<B> {
         self.is_recv && self.raw.as_ref().is_some_and(raw::Request::cancel)
     }
 
+    #[inline(always)]
     fn finish(&mut self, outcome: Result<Status>) -> Result<(B, Status), RequestError<B>> {
-        // The operation dropped its reference before it reported completion.
-        let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
+        let buf = self.memory.take().and_then(|memory| match memory {
+            Memory::Sole(cell) => Some(ManuallyDrop::into_inner(cell).into_inner()),
+            // The operation dropped its reference before it reported completion.
+            Memory::Shared(cell) => Arc::into_inner(cell).map(OwnedCell::into_inner),
+        });
         match (outcome, buf) {
             (Ok(status), Some(buf)) => Ok((buf, status)),
             (Ok(_), None) => Err(RequestError { error: buffer_lost_error(), buf: None }),
@@ -224,10 +314,15 @@ fn buffer_lost_error() -> Error {
 
 impl<B> Drop for Request<B> {
     fn drop(&mut self) {
-        if self.is_recv
-            && let Some(raw) = &self.raw
-        {
+        // Without the operation, it is unknown whether a buffer is still used: `wait` has panicked.
+        let Some(raw) = self.raw.take() else { return };
+        if self.is_recv {
             raw.cancel();
+        }
+        if let Some(Memory::Sole(cell)) = self.memory.take() {
+            let (is_complete, into_owner) = (raw.outcome().is_some(), cell.cell().into_owner);
+            let cell = ManuallyDrop::into_inner(cell);
+            if is_complete { drop(cell) } else { raw.drop_with_memory(into_owner(cell)) }
         }
     }
 }

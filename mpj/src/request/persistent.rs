@@ -51,8 +51,19 @@ pub struct PersistentRequest<B> {
     status: Status,
     /// During a call only the operation uses the buffers, otherwise only a holder of `&mut self`.
     cell: Arc<OwnedCell<B>>,
-    bufs: BufsFn<B>,
+    start: StartFn<B>,
 }
+
+/// How a request starts its operation.
+pub(crate) enum StartFn<B> {
+    Collective(BufsFn<B>),
+    Message(MessageStartFn<B>),
+}
+
+/// Starts a message with the buffer in the cell.
+///
+/// The safety contract is that of [`raw::PersistentOperation::start`].
+pub(crate) type MessageStartFn<B> = unsafe fn(&mut raw::PersistentOperation, &OwnedCell<B>) -> Result<()>;
 
 /// Cancels an unmatched receive when it is dropped, so that it takes no later message.
 #[derive(Debug)]
@@ -82,8 +93,8 @@ impl CallBufs {
 }
 
 impl<B> PersistentRequest<B> {
-    pub(crate) fn new(raw: raw::PersistentOperation, cell: Arc<OwnedCell<B>>, bufs: BufsFn<B>) -> Self {
-        PersistentRequest { raw: CancelOnDrop(raw), status: Status::empty(), cell, bufs }
+    pub(crate) fn new(raw: raw::PersistentOperation, cell: Arc<OwnedCell<B>>, start: StartFn<B>) -> Self {
+        PersistentRequest { raw: CancelOnDrop(raw), status: Status::empty(), cell, start }
     }
 
     /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped or forgotten, first ends that call: cancels
@@ -119,13 +130,23 @@ impl<B> PersistentRequest<B> {
     /// * The communicator was freed, an earlier collective has failed, or the errors of a send or a receive.
     ///   [`ActiveRequest::wait`] returns later errors.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
-        self.raw.0.abandon();
-        self.raw.0.wait()?;
-        let bufs = (self.bufs)(&self.cell);
-        let (send, recv) = bufs.as_slices();
-        // SAFETY: the operation keeps the cell alive. No other code accesses the buffers until the call has completed:
+        let raw = &mut self.raw.0;
+        if raw.is_active() {
+            raw.abandon();
+            raw.wait()?;
+        }
+        // The operation keeps the cell alive. No other code accesses the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
-        unsafe { self.raw.0.start_with_lists(send, recv) }?;
+        match self.start {
+            StartFn::Collective(bufs) => {
+                let bufs = bufs(&self.cell);
+                let (send, recv) = bufs.as_slices();
+                // SAFETY: see above.
+                unsafe { raw.start_with_lists(send, recv) }?;
+            }
+            // SAFETY: see above.
+            StartFn::Message(start) => unsafe { start(raw, &self.cell) }?,
+        }
         Ok(ActiveRequest { request: Some(self) })
     }
 }

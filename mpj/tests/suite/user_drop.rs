@@ -1,9 +1,11 @@
 //! User values with a `Drop` that waits for a message or panics.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
 
 use mpj::raw::Buf;
-use mpj::{ErrorClass, Intracomm, Op, SendBuf};
+use mpj::{ErrorClass, Intracomm, Op, RecvBuf, SendBuf};
 
 /// Waits for a message from rank 1 when it is dropped.
 struct Waits(Vec<u8>, Intracomm);
@@ -219,4 +221,63 @@ fn rank_whose_error_or_payload_panics_is_reported_as_panicked() {
         assert!(error.rank() == 1 && error.is_panic(), "{way}: {error}");
     }
     assert_eq!(PAYLOAD_DROPS.load(Ordering::Relaxed), 1);
+}
+
+static RECEIVED: AtomicU32 = AtomicU32::new(0);
+
+struct CountsDrops(Vec<u8>);
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: the bytes stay at their address as long as the value lives.
+unsafe impl SendBuf for CountsDrops {
+    fn send_buf(&self) -> Buf {
+        Buf::slice(&self.0[..])
+    }
+}
+
+#[expect(unsafe_code, reason = "the trait is unsafe to implement")]
+// SAFETY: as above.
+unsafe impl RecvBuf for CountsDrops {
+    fn recv_buf(&mut self) -> Buf {
+        Buf::slice_mut(&mut self.0[..])
+    }
+}
+
+impl Drop for CountsDrops {
+    fn drop(&mut self) {
+        RECEIVED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[mpj::test(ranks = 2, timeout = "30s")]
+fn buffer_of_a_dropped_receive_lives_until_the_message_has_arrived(world: mpj::World) -> mpj::Result<()> {
+    const LONG: usize = 200_000;
+    const KINDS: u32 = 3;
+    for kind in 0..KINDS {
+        if world.rank() == 0 {
+            world.isend(vec![7u8; LONG], 1, 1)?.wait()?;
+            world.send(&[0u8], 1, 2)?;
+            continue;
+        }
+        // The receive matches the message when it starts, but the body is still at the sender.
+        world.probe(0, 1)?;
+        let buf = CountsDrops(vec![0; LONG]);
+        match kind {
+            0 => drop(world.irecv(buf, 0, 1)?),
+            1 => {
+                // The poll makes progress, and so might complete the receive.
+                let mut receiving = pin!(world.irecv(buf, 0, 1)?.into_future());
+                drop(receiving.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+            }
+            _ => {
+                let _ = world.recv_init(buf, 0, 1)?.start()?;
+            }
+        }
+        if kind != 1 {
+            assert_eq!(RECEIVED.load(Ordering::Relaxed), kind, "the receive is pending");
+        }
+        world.recv(&mut [0u8], 0, 2)?;
+        assert_eq!(RECEIVED.load(Ordering::Relaxed), kind + 1);
+    }
+    world.barrier()
 }
