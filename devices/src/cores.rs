@@ -84,7 +84,7 @@ pub enum HostPart {
     NumaNode,
     /// One processor package.
     Socket,
-    /// The logical processors that share a last-level (L3) cache.
+    /// The logical processors that share a last-level (L3) cache; those of a socket if the system reports no such cache.
     Cache,
     /// The hardware threads of one core.
     Core,
@@ -93,7 +93,8 @@ pub enum HostPart {
 impl HostPart {
     /// Returns the number of the part that contains all logical processors on which this thread may run: the number of
     /// a NUMA node or socket, or the first logical processor of a cache or core. Returns `None` if no part contains
-    /// all of them, or the system does not report the processors. An unknown NUMA node, socket or cache has number 0.
+    /// all of them, or the system does not report the processors. An unknown NUMA node or socket has number 0, and an
+    /// unknown cache that of its socket.
     pub fn of_this_thread(self) -> Option<usize> {
         self.common_part(
             &sys::allowed().into_iter().map(|cpu| (sys::place(cpu), sys::numa_node(cpu))).collect::<Vec<_>>(),

@@ -110,10 +110,8 @@ impl<S: Storage> Arena<S> {
 
     pub(crate) fn fixed(storage: S, caching: Option<CacheShared>) -> Result<NonNull<Arena<S>>, StorageError> {
         let size = storage.size();
-        let leaves = (size / MIN_BLOCK) as u64;
-        let most = BuddyMap::MAX_LEAVES as usize * MIN_BLOCK;
-        let map = BuddyMap::new(leaves).ok_or(StorageError::Size { asked: size, most })?;
-        let max_order = BuddyMap::max_order(leaves).bytes();
+        let division = Division::split(size, false)?;
+        let max_order = BuddyMap::max_order((size / MIN_BLOCK) as u64).bytes();
         let arena = Self::leak(Arena {
             this: NonNull::dangling(),
             lock: Lock::new(State::new()),
@@ -126,7 +124,7 @@ impl<S: Storage> Arena<S> {
         });
         // SAFETY: `leak` has just created it.
         let arena_ref = unsafe { arena.as_ref() };
-        arena_ref.insert(&mut arena_ref.lock.lock(), storage, Division::Split(map));
+        arena_ref.insert(&mut arena_ref.lock.lock(), storage, division);
         Ok(arena)
     }
 
@@ -203,16 +201,15 @@ impl<S: Storage> Arena<S> {
         let size = self.region_size(needed, class.is_some());
         let size = size.ok_or_else(|| self.alloc_error(len, self.full()))?;
         let made = source(size).and_then(|storage| {
-            let division = match class {
-                Some(_) => {
-                    let map = BuddyMap::new((storage.size() / MIN_BLOCK) as u64);
-                    map.map(|map| Division::Split(map.with_eager_merge(self.growth.eager_merge)))
-                }
-                None => Some(Division::Whole { is_live: false }),
-            };
             let got = storage.size();
-            let division = division.filter(|_| got >= size);
-            division.map(|division| (storage, division)).ok_or(StorageError::Size { asked: size, most: got })
+            if got < size {
+                return Err(StorageError::Size { asked: size, most: got });
+            }
+            let division = match class {
+                Some(_) => Division::split(got, self.growth.eager_merge)?,
+                None => Division::Whole { is_live: false },
+            };
+            Ok((storage, division))
         });
         let (storage, division) =
             made.map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;

@@ -16,10 +16,16 @@ struct Line([u8; 64]);
 /// A heap block that begins `skew` bytes after a multiple of 64.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    lines: Vec<Line>,
-    skew: usize,
+    _lines: Vec<Line>,
+    /// The first byte of the block, in the vector's memory.
+    base: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY: `base` points to memory that the value owns.
+unsafe impl Send for Heap {}
+// SAFETY: as above; `&Heap` gives only read access.
+unsafe impl Sync for Heap {}
 
 impl Heap {
     pub(crate) fn new(len: usize) -> Self {
@@ -27,7 +33,9 @@ impl Heap {
     }
 
     pub(crate) fn skewed(len: usize, skew: usize) -> Self {
-        Self { lines: vec![Line([POISON; 64]); (len + skew).div_ceil(64).max(1)], skew, len }
+        let mut lines = vec![Line([POISON; 64]); (len + skew).div_ceil(64).max(1)];
+        let base = NonNull::new(lines.as_mut_ptr().cast::<u8>().wrapping_add(skew));
+        Self { _lines: lines, base: base.expect("a vector's pointer"), len }
     }
 
     pub(crate) fn holding(bytes: &[u8], len: usize) -> Self {
@@ -39,13 +47,11 @@ impl Heap {
     }
 }
 
-// SAFETY: 1. the vector's memory holds `skew + len` bytes and moves only when the vector grows, which it never does;
-// 2. it is private to `self`; 3. no field changes; 4. `region` returns `None`.
+// SAFETY: 1. the vector's memory holds `len` bytes from `base` on, and moves only when the vector grows, which it never
+// does; 2. it is private to `self`; 3. no field changes; 4. `region` returns `None`.
 unsafe impl RawBuffer for Heap {
     fn as_ptr(&self) -> NonNull<u8> {
-        let base = NonNull::new(self.lines.as_ptr().cast_mut()).expect("a vector's pointer").cast::<u8>();
-        // SAFETY: `skew` bytes are within the allocation.
-        unsafe { base.add(self.skew) }
+        self.base
     }
 
     fn capacity(&self) -> usize {

@@ -36,7 +36,7 @@ fn wrf(direction: &str, sub: bool, from: [usize; 3], len: [usize; 3]) -> Pattern
     let ([i0, k0, j0], [ni, nk, nj]) = (from, len);
     let float = Datatype::of::<f32>();
     let sizes: Vec<usize> = (0..9).map(|a| 4 * d1 * d3 * if a < 4 { 1 } else { d2 }).collect();
-    let arena = Arena::new(&sizes);
+    let mut arena = Arena::new(&sizes);
     let start = [j0 * d1 + i0, (j0 * d2 + k0) * d1 + i0];
     let (flat, solid) = if sub {
         (

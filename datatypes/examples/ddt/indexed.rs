@@ -49,7 +49,7 @@ fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Pattern {
     let indices = permutation(count, range, 7);
     let double = Datatype::of::<f64>();
     let sizes: Vec<usize> = (0..arrays).map(|a| (range + count) * 8 * if a == 0 { 3 } else { 1 }).collect();
-    let arena = Arena::new(&sizes);
+    let mut arena = Arena::new(&sizes);
     let (one, three) = (chosen(&double, 1, &indices), chosen(&double, 3, &indices));
     let fields: Vec<_> = (0..arrays)
         .map(|a| (1, arena.offset(a) as i64, if a == 0 { three.clone() } else { one.clone() }))
@@ -84,7 +84,7 @@ fn ocean() -> Pattern {
 
 fn mantle() -> Pattern {
     let lists = [permutation(11_797, 834_917, 4), permutation(3009, 51_153, 5)];
-    let arena = Arena::new(&[12 * 834_917, 12 * 51_153]);
+    let mut arena = Arena::new(&[12 * 834_917, 12 * 51_153]);
     let float = Datatype::of::<f32>();
     let fields: Vec<_> = (0..2).map(|a| (1, arena.offset(a) as i64, chosen(&float, 3, &lists[a]))).collect();
     let datatype = Datatype::structure(&fields).expect("fits");

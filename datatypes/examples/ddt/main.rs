@@ -31,7 +31,7 @@ fn main() {
 
 fn measure(p: &Pattern, budget: f64) {
     let bytes = p.packed.size();
-    let arena = Arena::new(&[bytes, bytes, bytes]);
+    let mut arena = Arena::new(&[bytes, bytes, bytes]);
     let (packed, copy, check) = (arena.at(0), arena.at(1), arena.at(2));
     // SAFETY: each of the three is an array of this length in the arena, and no two views of one exist at once.
     let view = |array: *mut u8| unsafe { core::slice::from_raw_parts_mut(array, bytes) };

@@ -76,8 +76,8 @@ impl Arena {
         Arena { pages, starts }
     }
 
-    pub(crate) fn at(&self, i: usize) -> *mut u8 {
-        self.pages.as_ptr().cast::<u8>().cast_mut().wrapping_add(self.starts[i])
+    pub(crate) fn at(&mut self, i: usize) -> *mut u8 {
+        self.pages.as_mut_ptr().cast::<u8>().wrapping_add(self.starts[i])
     }
 
     pub(crate) fn offset(&self, i: usize) -> usize {
@@ -85,7 +85,7 @@ impl Arena {
     }
 
     /// Returns the arena, and the position `by` bytes after the start of array 0.
-    pub(crate) fn with_base(self, by: usize) -> (Arena, *mut u8) {
+    pub(crate) fn with_base(mut self, by: usize) -> (Arena, *mut u8) {
         let base = self.at(0).wrapping_add(by);
         (self, base)
     }

@@ -109,11 +109,11 @@ pub(super) fn messages_of_every_size_to_self_arrive(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let (tag, data) = (i as i32, bytes(seed(m.rank, len), len));
         m.send(m.rank, tag, &data);
-        assert!(m.recv::<u8>(me, tag, len).1 == data, "{len} bytes, standard, early");
+        assert!(m.recv::<u8>(me, tag, len).1 == data, "{len} bytes, standard, unexpected");
         let send = m.issend(m.rank, tag, data.clone());
         m.engine.progress();
         assert!(!send.has_ended(), "synchronous before its match");
-        assert!(m.recv::<u8>(me, tag, len).1 == data, "{len} bytes, synchronous, early");
+        assert!(m.recv::<u8>(me, tag, len).1 == data, "{len} bytes, synchronous, unexpected");
         send.wait(m).unwrap();
         let receives = [m.irecv::<u8>(me, tag, len), m.irecv::<u8>(me, tag, len)];
         m.send(m.rank, tag, &data);

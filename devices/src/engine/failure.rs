@@ -43,10 +43,10 @@ impl Engine {
 
     pub(crate) fn apply_all_exits(&self) {
         // A rank that its peers have lost gets no messages any more.
-        if let Some(ExitEvent { exit: Exit::Died(cause), .. }) =
-            self.roster.first_death_among(|rank| rank == self.site.rank)
+        if self.roster.first_death_among(|rank| rank == self.site.rank).is_some()
+            && let Some((rank, cause)) = self.first_death()
         {
-            self.fail_channels(&cause);
+            self.fail_channels(Fault::Dead { rank, cause });
         }
         for channel in self.all_channels() {
             self.apply_exits(&channel);
@@ -216,15 +216,14 @@ impl Engine {
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
         self.stop_background();
-        self.fail_channels(cause);
+        self.fail_channels(Fault::Dead { rank: self.site.rank, cause: cause.into() });
         self.poll_tasks(true);
         self.wake_all();
     }
 
-    /// Fails the operations of all channels, for the first of the causes with which this is called.
-    fn fail_channels(&self, cause: &str) {
-        let fault =
-            self.failure.get_or_init(|| Fault::Dead { rank: self.site.rank, cause: cause.into() }).clone();
+    /// Fails the operations of all channels, with the first of the faults with which this is called.
+    fn fail_channels(&self, fault: Fault) {
+        let fault = self.failure.get_or_init(|| fault).clone();
         // `join` publishes a channel before it reads `failure`, so either this loop or `join` fails the channel.
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);

@@ -24,6 +24,7 @@ mod fragment_sizes;
 mod fragments;
 mod malformed;
 mod memory;
+mod memory_key;
 #[cfg(all(test, loom))]
 mod model;
 mod notify;
@@ -38,6 +39,7 @@ pub(crate) use fragment_sizes::{FRAGMENT_BYTES, FragmentSizes};
 pub(crate) use fragments::{ExitCheck, FragmentMemory, FragmentPool};
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};
+pub(crate) use memory_key::MemoryKey;
 pub(crate) use notify::PeerNotifier;
 pub(crate) use producer::Producer;
 pub(crate) use receiver::{CELLS_PER_POLL, RingReceiver};

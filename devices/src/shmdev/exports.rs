@@ -13,13 +13,13 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use mpj_pool::StorageError;
 
 use super::block_state::BlockState;
-use super::imports::BlockKey;
 use super::pool_space::{PoolSpace, PoolStorage};
 use super::segment::Segment;
 use super::slot_ids::{SlotIds, slot_of};
 use crate::deferred_drop::drop_deferred;
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::message::KeepAlive;
+use crate::ring::MemoryKey;
 
 #[derive(Debug)]
 pub(super) struct BlockExports {
@@ -164,7 +164,7 @@ impl ExportedBlock {
 
     pub(super) fn key(&self, at: usize, len: usize) -> Option<RemoteKey> {
         at.checked_add(len).filter(|end| *end <= self.len)?;
-        BlockKey { number: self.number, offset: (self.offset + at) as u64 }.pack()
+        MemoryKey { number: self.number, offset: (self.offset + at) as u64 }.pack()
     }
 }
 
@@ -200,7 +200,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::deferred_drop::{DeferDrops, run_deferred_drops};
-    use crate::device::PostError;
+    use crate::device::{HEAD_MAX, PostError};
+    use crate::ring::INLINE;
 
     /// Makes the exports of rank 0, and rank 1's access to them.
     fn pair() -> (Arc<BlockExports>, PeerBlocks) {
@@ -238,6 +239,7 @@ mod tests {
         let exported = exports.export(&block.memory, &block.keep).unwrap();
         let record = exported.record::<ExportedBlock>().unwrap();
         let (whole, half) = (key(&exported, 0, 200), key(&exported, 100, 100));
+        assert!(HEAD_MAX + whole.as_bytes().len() <= INLINE, "the RTS fits in one cell");
         assert!(record.key(100, 101).is_none() && !record.is_received());
         let view = peer_blocks.view(&half, 100).unwrap();
         assert_eq!(view.bytes(), &bytes[100..]);
@@ -359,12 +361,12 @@ mod tests {
         let number = exported.record::<ExportedBlock>().unwrap().number;
         let pool = peer_blocks.segment.layout().pool(0).len() as u64;
         for offset in [0, 8191, pool, pool - 99, u64::MAX, u64::MAX - 99] {
-            let key = BlockKey { number, offset }.pack().unwrap();
+            let key = MemoryKey { number, offset }.pack().unwrap();
             assert!(matches!(peer_blocks.view(&key, 100), Err(PostError::Broken(_))), "{offset}");
         }
         assert!(matches!(peer_blocks.view(&good, usize::MAX), Err(PostError::Broken(_))));
         for number in [number + 1, number + SLOTS as u64, ID_END - 1] {
-            let key = BlockKey { number, offset: 8192 }.pack().unwrap();
+            let key = MemoryKey { number, offset: 8192 }.pack().unwrap();
             assert_eq!(peer_blocks.view(&key, 100).unwrap_err(), PostError::Revoked, "{number}");
         }
         for garbage in [&[0xff; 15][..], &[0xff; 17], &[0; 16]] {

@@ -12,30 +12,7 @@ use super::segment::Segment;
 use super::segment_layout::STATE_BYTES;
 use super::slot_ids::slot_of;
 use crate::device::{PostError, RemoteKey, View};
-
-/// The remote key of an exported block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BlockKey {
-    pub(super) number: u64,
-    pub(super) offset: u64,
-}
-
-impl BlockKey {
-    pub(super) fn pack(self) -> Option<RemoteKey> {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
-        RemoteKey::new(&bytes)
-    }
-
-    /// Returns `None` if the key is malformed.
-    fn unpack(key: &RemoteKey) -> Option<Self> {
-        let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
-        let offset = u64::from_le_bytes(offset.try_into().ok()?);
-        let number = u64::from_le_bytes(*number);
-        (number != 0).then_some(BlockKey { number, offset })
-    }
-}
+use crate::ring::MemoryKey;
 
 #[derive(Debug)]
 pub(super) struct PeerBlocks {
@@ -68,7 +45,8 @@ impl PeerBlocks {
     /// Acquires the block of a key, and views `len` bytes from the key's offset on.
     pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let garbage = || PostError::Broken(format!("it sent an invalid block key: {key:?}"));
-        let BlockKey { number, offset } = BlockKey::unpack(key).ok_or_else(garbage)?;
+        let MemoryKey { number, offset } =
+            MemoryKey::unpack(key).filter(|key| key.number != 0).ok_or_else(garbage)?;
         // The words before the blocks are not block memory: receivers write them.
         let offset = usize::try_from(offset).ok().filter(|offset| *offset >= STATE_BYTES);
         let base =

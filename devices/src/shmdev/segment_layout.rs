@@ -10,7 +10,7 @@ use super::{SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB, SegmentError};
 use crate::config::Config;
 use crate::ring::{FRAGMENT_BYTES, FragmentMemory, FragmentSizes, Ring};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x06");
+const MAGIC: u64 = u64::from_le_bytes(*b"mpj-shm\x07");
 
 pub(super) const PAGE: usize = 4096;
 

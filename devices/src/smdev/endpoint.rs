@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Hub;
 use super::notify::SmNotifier;
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
-use crate::ring::RingEndpoint;
+use crate::ring::{MemoryKey, RingEndpoint};
 
 #[derive(Debug)]
 pub(super) struct SmEndpoint {
@@ -13,32 +13,11 @@ pub(super) struct SmEndpoint {
     pub(super) hub: Arc<Hub>,
 }
 
-/// The remote key of exposed memory: the number of its entry in the exposed table, and the offset in the entry at which
-/// the memory of the key begins.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ExposedKey {
-    pub(super) number: u64,
-    pub(super) at: u64,
-}
-
-impl ExposedKey {
-    /// Packs the key: the number and the offset, in little-endian order.
-    pub(super) fn pack(self) -> Option<RemoteKey> {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.at.to_le_bytes());
-        RemoteKey::new(&bytes)
-    }
-
-    /// Returns the number of the entry, and the offset in the entry of byte `at` of the key's memory.
-    fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
-        let read = || {
-            let (number, first) = key.as_bytes().split_first_chunk::<8>()?;
-            let first = u64::from_le_bytes(first.try_into().ok()?);
-            Some((u64::from_le_bytes(*number), usize::try_from(first.checked_add(at)?).ok()?))
-        };
-        read().ok_or_else(|| PostError::Broken(format!("it sent a malformed smdev key: {key:?}")))
-    }
+/// Returns the number of the entry in the exposed table, and the offset in the entry of byte `at` of the key's memory.
+fn unpack(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
+    let unpacked = MemoryKey::unpack(key)
+        .and_then(|key| Some((key.number, usize::try_from(key.offset.checked_add(at)?).ok()?)));
+    unpacked.ok_or_else(|| PostError::Broken(format!("it sent a malformed smdev key: {key:?}")))
 }
 
 impl Endpoint for SmEndpoint {
@@ -72,14 +51,14 @@ impl Endpoint for SmEndpoint {
         to: MemoryPart<'_>,
         _op: OpToken,
     ) -> Result<OpStatus, PostError> {
-        let (number, at) = ExposedKey::read(key, at)?;
+        let (number, at) = unpack(key, at)?;
         // SAFETY: the caller's promise.
         unsafe { self.hub.exposed().get(number, at, to) }?;
         Ok(OpStatus::Done)
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
-        let (number, at) = ExposedKey::read(key, 0)?;
+        let (number, at) = unpack(key, 0)?;
         self.hub.exposed().view(number, at, len)
     }
 }

@@ -27,11 +27,11 @@ use crate::device::{
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
 use crate::ring::{
-    Consumer, EXPORT_MIN, ExitCheck, FRAGMENT_BYTES, FragmentMemory, FragmentPool, FragmentSizes, Ring,
-    RingEndpoint, RingReceiver,
+    Consumer, EXPORT_MIN, ExitCheck, FRAGMENT_BYTES, FragmentMemory, FragmentPool, FragmentSizes, MemoryKey,
+    Ring, RingEndpoint, RingReceiver,
 };
 use crate::site::Site;
-use endpoint::{ExposedKey, SmEndpoint};
+use endpoint::SmEndpoint;
 use hub::Mailbox;
 use notify::SmNotifier;
 
@@ -189,7 +189,7 @@ unsafe impl Device for SmDevice {
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
         let SmExposure { number, bytes, .. } = memory.record::<SmExposure>()?;
         at.checked_add(len).filter(|end| end <= bytes)?;
-        ExposedKey { number: *number, at: at as u64 }.pack()
+        MemoryKey { number: *number, offset: at as u64 }.pack()
     }
 
     fn quiesce(&self, _peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {

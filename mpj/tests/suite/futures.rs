@@ -255,6 +255,7 @@ fn dropped_future_drops_its_request(world: World) -> mpj::Result<()> {
     let mut sending = world.issend(vec![7u8; 100_000], other, 0)?.into_future();
     assert!(poll(&mut sending, &waker).is_pending());
     drop(sending);
+    world.barrier()?; // both ranks have dropped their sends
     let mut got = vec![0u8; 100_000];
     world.recv(&mut got, other, 0)?;
     assert_eq!(got, vec![7; 100_000], "the receive was cancelled, and the send continues");

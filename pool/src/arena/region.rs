@@ -4,7 +4,7 @@ use super::ArenaRegion;
 use crate::buddy::{BuddyMap, Leaf};
 use crate::cache::{self, RegionTag};
 use crate::class::Class;
-use crate::{MIN_BLOCK, Storage};
+use crate::{MIN_BLOCK, Storage, StorageError};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLocation {
@@ -41,6 +41,19 @@ pub(super) struct RegionEntry<S: Storage> {
 pub(super) enum Division {
     Split(BuddyMap),
     Whole { is_live: bool },
+}
+
+impl Division {
+    /// Divides a region of `size` bytes into blocks, all of which are free.
+    pub(super) fn split(size: usize, eager_merge: bool) -> Result<Division, StorageError> {
+        let leaves = (size / MIN_BLOCK) as u64;
+        if !(1..=BuddyMap::MAX_LEAVES).contains(&leaves) {
+            let most = BuddyMap::MAX_LEAVES as usize * MIN_BLOCK;
+            return Err(StorageError::Size { asked: size, most });
+        }
+        let map = BuddyMap::new(leaves).ok_or(StorageError::MapMemory { size })?;
+        Ok(Division::Split(map.with_eager_merge(eager_merge)))
+    }
 }
 
 /// A region in a box that blocks point to.

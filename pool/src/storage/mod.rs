@@ -117,13 +117,17 @@ unsafe impl Storage for Box<dyn Storage> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The size is unsuitable, the source of regions returned less than requested, or no memory is left for the map of
-    /// free blocks.
+    /// The size is unsuitable, or the source of regions returned less than requested.
     Size {
         /// The bytes requested.
         asked: usize,
         /// The maximum in bytes, or the size that a source returned.
         most: usize,
+    },
+    /// No memory is left for the map of the free blocks of a region.
+    MapMemory {
+        /// The size of the region in bytes.
+        size: usize,
     },
     /// A range of bytes is not entirely in the segment.
     Range {
@@ -205,6 +209,9 @@ impl fmt::Display for StorageError {
         use StorageError::*;
         match *self {
             Size { asked, most } => write!(f, "unsuitable storage size of {asked} bytes (maximum: {most})"),
+            MapMemory { size } => {
+                write!(f, "no memory for the map of the free blocks of a region of {size} bytes")
+            }
             Range { offset, len, size } => {
                 write!(f, "{len} bytes at offset {offset} exceed the segment of {size} bytes")
             }

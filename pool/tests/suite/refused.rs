@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 
 use mpj_pool::{
-    AllocError, AllocErrorKind, Growth, Magazine, Pages, Pool, SharedStorage, Storage, StorageError,
+    AllocError, AllocErrorKind, Growth, Heap, Magazine, Pages, Pool, SharedStorage, Storage, StorageError,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -75,6 +75,34 @@ fn no_address_space_left() {
     run_limited("no_address_space_left", Resource::As, 256 << 20, || {
         fails_with(Pages::create, 1 << 30, "mmap", Errno::NOMEM);
         assert!(Pages::create(1 << 20).is_ok(), "a smaller one");
+    });
+}
+
+#[test]
+fn no_memory_left_for_the_map_of_free_blocks() {
+    run_limited("no_memory_left_for_the_map_of_free_blocks", Resource::As, 1 << 30, || {
+        const SIZE: usize = 256 << 20;
+        let mut rest = Vec::with_capacity(1 << 10);
+        // Takes all memory in pieces of 1 MiB. The map of a region of `SIZE` bytes is longer.
+        let mut exhaust = || {
+            let mut piece = Vec::<u8>::new();
+            while piece.try_reserve_exact(1 << 20).is_ok() {
+                rest.push(std::mem::take(&mut piece));
+            }
+        };
+        let [first, second] = [(); 2].map(|()| Heap::create(SIZE).unwrap());
+        let expected = StorageError::MapMemory { size: SIZE };
+        exhaust();
+        assert_eq!(Magazine::fixed(first).unwrap_err(), expected);
+        // The failed call has freed the first storage.
+        exhaust();
+        let second = std::sync::Mutex::new(Some(second));
+        let growth = Growth::default().first_region(SIZE).max_region(SIZE);
+        let pool = Magazine::growing(growth, move |_| Ok(second.lock().unwrap().take().unwrap()));
+        assert_eq!(pool.alloc(1).unwrap_err().kind, AllocErrorKind::Storage(expected));
+        drop(rest);
+        pool.validate().unwrap();
+        assert!(expected.to_string().contains("map of the free blocks of a region of 268435456 bytes"));
     });
 }
 

@@ -1,8 +1,9 @@
 //! Ranks that implement the control protocol themselves, so they can send false messages.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill
 /// The number of failure reports that each of two ranks sends. `mpjrun` reads them in many parts.
 const REPORTS: usize = 50_000;
 
-/// The time for which `mpjrun` is stopped, so that the other ranks can fill their sockets.
-const FILL: Duration = Duration::from_millis(500);
+/// The longest time that a rank waits for another one while `mpjrun` is stopped.
+const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run_role(role: &str) -> ExitCode {
     match role {
@@ -141,28 +142,62 @@ impl RawRank {
     }
 
     /// The last rank stops `mpjrun`. Meanwhile all ranks report their deaths.
-    fn die_simultaneously(&self) {
-        let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
-        let report = || self.send(&[self.died("returned an error: simultaneous")]);
-        if self.me + 1 == size {
-            stop_launcher(report);
-        } else {
-            wait_for_the_stop();
-            report();
-        }
+    fn die_simultaneously(&mut self) {
+        self.report_during_a_stop(&[self.died("returned an error: simultaneous")]);
     }
 
     /// While `mpjrun` is stopped, rank 2 reports its failure, and ranks 0 and 1 report the loss of rank 2 and of each
     /// other. Then `mpjrun` reads all reports together.
-    fn report_with_peer_reports(&self) {
+    fn report_with_peer_reports(&mut self) {
         if self.me == 2 {
-            stop_launcher(|| self.send(&[self.died("returned an error: the cause")]));
+            self.report_during_a_stop(&[self.died("returned an error: the cause")]);
         } else {
-            wait_for_the_stop();
             let losses =
                 [2, 1 - self.me].map(|rank| ToLauncher::PeerLost { rank, cause: "it closed".into() });
-            self.send(&vec![losses; REPORTS / 2].concat());
+            self.report_during_a_stop(&vec![losses; REPORTS / 2].concat());
         }
+    }
+
+    /// Sends messages while the last rank has stopped `mpjrun`. Returns when `mpjrun` has announced a death, so that no
+    /// rank exits before `mpjrun` has read the reports.
+    fn report_during_a_stop(&mut self, messages: &[ToLauncher]) {
+        let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
+        let launcher = getppid().unwrap();
+        let name = format!("mpjrun-tests-{}", launcher.as_raw_pid());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        if self.me + 1 == size {
+            let others = UnixDatagram::bind_addr(&address).unwrap();
+            others.set_read_timeout(Some(LIMIT)).unwrap();
+            kill_process(launcher, Signal::STOP).unwrap();
+            self.send(messages);
+            // Each of the others has filled its socket, or has sent all of its messages.
+            let have_sent = (1..size).all(|_| others.recv(&mut [0; 1]).is_ok());
+            kill_process(launcher, Signal::CONT).unwrap();
+            assert!(have_sent, "a rank has sent nothing");
+        } else {
+            wait_for_the_stop();
+            self.send_and_then(messages, || {
+                UnixDatagram::unbound().unwrap().send_to_addr(&[1], &address).unwrap();
+            });
+        }
+        self.wait(|message| matches!(message, ToProcess::Died(_)));
+    }
+
+    /// Sends messages together. Calls `then` when the socket is full, or all are sent.
+    fn send_and_then(&self, messages: &[ToLauncher], then: impl FnOnce()) {
+        let bytes: Vec<u8> = messages.iter().flat_map(|message| encode_frame(message).unwrap()).collect();
+        self.socket.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match (&self.socket).write(&bytes[sent..]) {
+                Ok(more) => sent += more,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.socket.set_nonblocking(false).unwrap();
+        then();
+        (&self.socket).write_all(&bytes[sent..]).unwrap();
     }
 
     /// Sends requests until the socket is closed, and discards the replies.
@@ -209,15 +244,6 @@ impl RawRank {
     }
 }
 
-/// Stops `mpjrun` while this rank runs `meanwhile` and the other ranks fill their sockets.
-fn stop_launcher(meanwhile: impl FnOnce()) {
-    let launcher = getppid().unwrap();
-    kill_process(launcher, Signal::STOP).unwrap();
-    meanwhile();
-    std::thread::sleep(FILL);
-    kill_process(launcher, Signal::CONT).unwrap();
-}
-
 fn wait_for_the_stop() {
     let stat = format!("/proc/{}/stat", getppid().unwrap().as_raw_pid());
     let stopped = || {
@@ -225,7 +251,7 @@ fn wait_for_the_stop() {
         text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
     };
     let start = Instant::now();
-    while !stopped() && start.elapsed() < Duration::from_secs(10) {
+    while !stopped() && start.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -121,7 +121,8 @@ impl<M: DeserializeOwned> ControlConnection<M> {
     /// Returns whether the other end is open now. This does not depend on what was read before.
     pub fn is_open(&self) -> bool {
         let mut ends = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        poll(&mut ends, Some(&Timespec::default())) == Ok(0)
+        // A signal handler interrupts even a poll that does not wait.
+        retry_on_intr(|| poll(&mut ends, Some(&Timespec::default()))) == Ok(0)
     }
 
     /// If the connection was closed in the middle of a message, returns a description of the position.
@@ -219,6 +220,11 @@ impl<M> AsFd for ControlConnection<M> {
 mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use rustix::process::{Signal, getpid, kill_process};
 
     use super::*;
     use crate::boot::wire::{MAX_MESSAGE, ToLauncher, ToProcess};
@@ -231,5 +237,41 @@ mod tests {
         assert!(control.is_closed() && control.flush() == Unsent::Nothing);
         process.set_nonblocking(true).unwrap();
         assert_eq!(process.read(&mut [0; 8]).unwrap(), 0, "the end of the stream");
+    }
+
+    #[test]
+    fn signals_do_not_close_the_connection() {
+        const CHILD: &str = "MPJ_TEST_SIGNALLED";
+        if std::env::var_os(CHILD).is_some() {
+            return poll_during_signals();
+        }
+        // In a process of its own, in which the main thread runs the test and gets all signals.
+        let name = "boot::control_plane::connection::tests::signals_do_not_close_the_connection";
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", name, "--test-threads", "1"]).env(CHILD, "1").stdout(Stdio::null());
+        assert!(again.status().unwrap().success());
+    }
+
+    fn poll_during_signals() {
+        let handled = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&handled)).unwrap();
+        let (socket, _process) = UnixStream::pair().unwrap();
+        let control = ControlConnection::<ToLauncher>::new(socket);
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    kill_process(getpid(), Signal::USR1).unwrap();
+                }
+            });
+            let (mut is_open, mut signals, start) = (true, 0, Instant::now());
+            // About one of ten signals arrives during the system call.
+            while is_open && signals < 300 && start.elapsed() < Duration::from_secs(5) {
+                is_open = control.is_open();
+                signals += u32::from(handled.swap(false, Ordering::Relaxed));
+            }
+            has_ended.store(true, Ordering::Relaxed);
+            assert!(is_open && signals > 0);
+        });
     }
 }

@@ -27,7 +27,7 @@ pub enum SplitType {
     NumaNode,
     /// A processor package of a host.
     Socket,
-    /// The processors of a host that share a last-level (L3) cache.
+    /// The processors of a host that share a last-level (L3) cache; those of a socket if the system reports no such cache.
     Cache,
     /// One core of a host.
     Core,

@@ -167,8 +167,10 @@ impl<S: BlockSource> PoolContender<S> {
     }
 
     fn produce(&self, bytes: usize, calls: usize) -> Option<u64> {
-        let mut ring = self.ring.sender()?;
+        let ring = self.ring.sender();
+        // The other thread waits here even without a ring.
         self.barrier.wait();
+        let mut ring = ring?;
         let mut send = |calls| {
             for _ in 0..calls {
                 let mut block = self.source.alloc(black_box(bytes))?;
@@ -297,4 +299,31 @@ fn write_head<B: Block>(block: &mut B) {
 pub(super) fn write_all(bytes: &mut [MaybeUninit<u8>]) {
     bytes.fill(MaybeUninit::new(1));
     black_box(bytes.as_mut_ptr());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use mpj_pool::{Growth, Heap, Magazine};
+
+    use super::*;
+
+    #[test]
+    fn handoff_without_a_ring_ends_on_both_threads() {
+        let name = Name { strategy: "magazine", storage: "heap", kind: Kind::Ours };
+        let pool = Magazine::growing(Growth::default(), Heap::create);
+        let contender = Arc::new(PoolContender::new(name, Ours(pool)));
+        let run = PatternRun { pattern: AllocPattern::Handoff, bytes: 64, calls: 8 };
+        let assistant = Arc::clone(&contender);
+        let assisting = std::thread::spawn(move || assistant.assist(run));
+        // Without a call of `prepare`, the ring does not exist.
+        assert_eq!(contender.run(run), None);
+        let start = Instant::now();
+        while !assisting.is_finished() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert!(assisting.is_finished());
+    }
 }
