@@ -151,6 +151,8 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
     world.barrier()?;
     match role {
         "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
+        "time" if me == 0 => say(&format!("time {}", now_ns())),
+        "time" => {}
         "error" if me == 1 => drop(world.recv(&mut [0u8], world.size() + 5, 0)?),
         "panic" if me == 1 => panic!("an odd number"),
         "exit7" if me == 1 => leave(7),
@@ -377,6 +379,11 @@ fn credit(world: &World) -> Result<(), Error> {
 #[expect(clippy::disallowed_methods, reason = "the exit is tested")]
 pub(crate) fn leave(code: i32) {
     std::process::exit(code)
+}
+
+/// Nanoseconds since the epoch.
+fn now_ns() -> u128 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos()
 }
 
 pub(crate) fn kill_me(signal: &str) {
