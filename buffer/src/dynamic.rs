@@ -7,7 +7,7 @@
 //! └────────────┴─────┴───────────┴─┴─────┴┘ └──────────────────┴─┴─────┴──────┴┄
 //! ```
 //! The chunks in order are the bytes on the wire. A value may be split between chunks. A length never is, because
-//! records and chunk ends lie at multiples of 8. A cleared buffer keeps one chunk for its next message.
+//! records and chunk ends lie at multiples of 8. A cleared buffer keeps at most one chunk for its next message.
 
 use core::ptr::NonNull;
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ pub(crate) use self::source::ChunkPool;
 use crate::block::FilledRange;
 use crate::header::{RECORD_ALIGN, RECORD_HEADER_LEN, SECTION_HEADER_LEN, SectionHeader, align_up};
 
-/// Bytes of the first chunk: a page, because most messages with objects have few small objects.
+/// Minimum size requested for the first chunk: a page, because most messages with objects have few small objects.
 const FIRST_CHUNK: usize = 4096;
 /// Chunk sizes double up to this.
 const MAX_CHUNK: usize = 4 << 20;

@@ -15,7 +15,7 @@ pub struct FromBlockError<R, E> {
     pub error: E,
 }
 
-/// An index or region outside of the slice. Nothing was copied.
+/// An index or region outside of the slice. Nothing was written or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum IndexError {

@@ -95,7 +95,7 @@ impl Datatype {
     ///
     /// # Panics
     /// If offsets overflow the bounds of a type, which field offsets never do, or if structures are nested hundreds of
-    /// levels deep, which does not compile.
+    /// levels deep.
     pub fn derived_structure<T: Equivalent, const N: usize>(
         cell: &OnceLock<Datatype>,
         fields: impl FnOnce(*const T) -> [(usize, Datatype); N],

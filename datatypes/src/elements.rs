@@ -77,8 +77,8 @@ impl Datatype {
         Some(done)
     }
 
-    /// Returns the number of items in `bytes` packed bytes, or `None` if they end inside an item (`MPI_Get_count`, MPI
-    /// 4.1 §3.2.5: `MPI_UNDEFINED`). Zero bytes are zero items of any type.
+    /// Returns the number of items in `bytes` packed bytes, or `None` if they are not a whole number of items
+    /// (`MPI_Get_count`, MPI 4.1 §3.2.5: `MPI_UNDEFINED`). Zero bytes are zero items of any type.
     ///
     /// ```
     /// use mpj_datatypes::Datatype;

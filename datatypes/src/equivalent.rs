@@ -89,7 +89,7 @@ unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
     const PRIMITIVE: Option<Primitive> = None;
 
     /// # Panics
-    /// For arrays nested hundreds of levels deep, which the compiler rejects.
+    /// For arrays nested hundreds of levels deep.
     fn datatype() -> Datatype {
         match T::datatype().contiguous(N) {
             Ok(datatype) => datatype,

@@ -82,8 +82,8 @@ mod validate;
 /// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype contains the
 /// fields in the order of their declaration, without padding.
 ///
-/// The structure must be `#[repr(C)]` (also `packed` or `align`) or `#[repr(transparent)]`, and `Copy`. Do not derive
-/// it for a structure with invariants between its fields: each field may receive any value.
+/// The structure must be `#[repr(C)]`, optionally with `packed` or `align`, or `#[repr(transparent)]`, and `Copy`. Do
+/// not derive it for a structure with invariants between its fields: each field may receive any value.
 ///
 /// ```
 /// use mpj_datatypes::{Datatype, Packer};

@@ -8,7 +8,7 @@ use crate::plan::{
 use std::sync::Arc;
 
 /// Maximum number of runs of a piece, or parts of a sequence, to unroll into the surrounding plan. Larger pieces
-/// are shared, so that a plan is at most a constant factor larger than its list of blocks.
+/// are shared, so that a plan is at most a constant factor larger than the description of its type.
 const UNROLLED: usize = 8;
 
 /// Returns `count` repetitions of `plan`, `stride` bytes apart. The caller has checked the packed size.

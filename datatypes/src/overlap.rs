@@ -318,8 +318,8 @@ struct StrideSearch<'a> {
 }
 
 impl StrideSearch<'_> {
-    /// Returns whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` means that `at` is
-    /// not the start. Returns false if the budget is used up.
+    /// Returns whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` means that some
+    /// step was taken. Returns false if the budget is used up.
     fn find(&mut self, depth: usize, at: i128, moved: bool) -> bool {
         let Some(last) = depth.checked_sub(1) else { return moved };
         let i = self.order[last];

@@ -87,7 +87,7 @@ impl<'a> Packer<'a> {
     /// Starts to pack `count` items from `src`; displacement 0 of the first is at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a byte of the items is outside of `src`.
+    /// [`OutOfRangeError`] if a byte of the items is outside of `src`, or their packed size exceeds `isize::MAX`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,

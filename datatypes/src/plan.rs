@@ -52,7 +52,7 @@ impl Strided {
 ///
 /// # Invariants
 /// 1. `offsets` and `ends` have the same length, at least 1.
-/// 2. `ends` increases strictly: `ends[i]` is the number of packed bytes up to and with run `i`.
+/// 2. `ends` increases strictly: `ends[i]` is the number of packed bytes up to and including run `i`.
 /// 3. All runs lie inside `span` bytes; it is negative if the span exceeds an `i64`.
 #[derive(Debug)]
 pub(crate) struct RunList {

@@ -85,7 +85,7 @@ impl Primitive {
         }
     }
 
-    /// Returns the name in lower case: that of the Rust type, `byte` or `packed`.
+    /// Returns the variant's name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Primitive::Byte => "byte",

@@ -54,7 +54,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack `count` items into `dst`; displacement 0 of the first is at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a byte of the items is outside of `dst`.
+    /// [`OutOfRangeError`] if a byte of the items is outside of `dst`, or their packed size exceeds `isize::MAX`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,
@@ -68,7 +68,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a byte of the items is outside of `dst`.
+    /// [`OutOfRangeError`] if a byte of the items is outside of `dst`, or their packed size exceeds `isize::MAX`.
     #[inline]
     pub fn new_uninit(
         datatype: &'a Datatype,

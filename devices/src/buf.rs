@@ -238,7 +238,7 @@ impl Buf {
         if self.is_plain() { self.datatype.packed_size(self.count).ok() } else { None }
     }
 
-    /// Returns the packed bytes of all items.
+    /// Returns the packed length of all items in bytes.
     ///
     /// # Errors
     /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], because the length depends on the other

@@ -131,7 +131,7 @@ impl Node {
     unsafe fn recycle(node: NonNull<Node>) {
         // SAFETY: the node was leaked by `alloc`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
-        // The completer did not see it.
+        // The completer did not see the listener.
         if node.has_listener() {
             drop(node.swap_listener(ptr::null_mut()));
         }

@@ -87,7 +87,7 @@ impl Config {
         }
         for parameter in parameters {
             if let Some(text) = set(*parameter) {
-                // A value that is not UTF-8 is rejected like any other invalid text.
+                // A value that is not UTF-8 is read with replacement characters. Most parameters reject these.
                 config.set_text(*parameter, &text.to_string_lossy())?;
             }
         }

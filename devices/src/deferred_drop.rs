@@ -56,7 +56,7 @@ struct WakeOnDrop(Option<Waker>);
 impl Drop for WakeOnDrop {
     fn drop(&mut self) {
         let woken = catch_unwind(AssertUnwindSafe(|| self.0.take().map(Waker::wake)));
-        // The panic hook has reported the panic of a waker. The operation that it was told of is complete.
+        // The panic hook has reported the panic of a waker. The operation of the task is complete.
         woken.map_or_else(drop_panic_payload, drop);
     }
 }

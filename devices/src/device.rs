@@ -212,7 +212,7 @@ pub struct Opened {
 ///   error, it writes nothing. [`Endpoint::put`] and [`Endpoint::post_zcopy`] read their bytes only within the same
 ///   period.
 /// * After [`quiesce`](Self::quiesce) has returned [`QuiesceStatus::Done`], and from the call of [`Sink::quiesced`] on,
-///   the peer writes no memory through any key that was packed for it, and receives no data from that memory: a copy
+///   the peer writes no memory through any key of that registration, and receives no data from that memory: a copy
 ///   under way fails with [`PostError::Revoked`]. If the peer opened a view before, the message counts as
 ///   [received](Self::is_received). The peer may continue to read memory if another process executes the read and the
 ///   data is discarded.
@@ -278,20 +278,21 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         QuiesceStatus::Done
     }
 
-    /// Returns a function that allocates memory which peers can view in place, if the device supports that. It may be
-    /// used for longer than the device.
+    /// Returns a function that allocates memory which peers can view in place; `None` if the device has no views, or
+    /// does not need special memory for them. The function may be used for longer than the device.
     fn exportable_storage(&self) -> Option<MakeStorage> {
         None
     }
 
-    /// Returns whether [`export`](Self::export) accepts memory of a pool, as long as not too much is exported.
+    /// Returns whether a peer could [view](Endpoint::view) this memory after an [`export`](Self::export), as long as
+    /// not too much is exported.
     fn can_export(&self, _memory: &MemoryDesc) -> bool {
         false
     }
 
-    /// Exports memory of [exportable storage](Self::exportable_storage) to a peer, which may [view](Endpoint::view) it
-    /// in place, or [get](Endpoint::get) from it. Returns `None` if the memory is not in such storage, or if too much
-    /// is exported.
+    /// Exports memory to a peer, which may [view](Endpoint::view) it in place if it is contiguous, or
+    /// [get](Endpoint::get) from it if the device supports that. Returns `None` if the device cannot export this
+    /// memory, or if too much is exported.
     ///
     /// The device holds a copy of `keep` for as long as the peer views the memory, even after the registration was
     /// dropped. After that drop, the owner may reuse the memory as soon as it has the only copy of `keep`.

@@ -81,7 +81,7 @@ pub enum Fault {
     },
     /// The peer is exiting or has exited normally, and takes no part in this operation.
     Left {
-        /// Its rank in the world; `None` if all other ranks have exited.
+        /// Its rank in the world; `None` if all ranks that can send in the communicator are exiting or have exited.
         rank: Option<u32>,
     },
     /// The sender cancelled the message after the match, because the sender's call failed.
@@ -97,7 +97,7 @@ pub enum Fault {
     /// The peer takes no further part in this operation, and a rank that is not a member of the communicator has died.
     /// The peer may have exited because of that death.
     Abandoned {
-        /// The peer's rank in the world; `None` if all peers have exited.
+        /// The peer's rank in the world; `None` if all ranks that can send in the communicator are exiting or gone.
         rank: Option<u32>,
         /// The rank in the world that died first.
         dead: u32,
@@ -112,10 +112,11 @@ pub enum Fault {
     Unreachable {
         /// The peer's rank in the world; the given rank in the communicator if there is no such rank.
         rank: u32,
-        /// The reason that the device gave.
+        /// The reason that the device or the engine gave.
         why: Arc<str>,
     },
-    /// The allocation for an unexpected message, or for a message that is packed to be sent, failed.
+    /// The allocation for an unexpected message, for a message that is packed to be sent, or for a receive of any
+    /// length failed.
     NoMemory {
         /// The size of the allocation that failed, in bytes.
         bytes: usize,
@@ -156,7 +157,9 @@ impl fmt::Display for Fault {
             Fault::Left { rank: Some(rank) } => {
                 write!(f, "rank {rank} has left the job and takes no further part")
             }
-            Fault::Left { rank: None } => write!(f, "all other ranks have left the job"),
+            Fault::Left { rank: None } => {
+                write!(f, "all ranks that can send in the communicator have left the job")
+            }
             Fault::Refused { rank } => {
                 write!(f, "rank {rank} has left the communicator and has not received the message")
             }
@@ -166,7 +169,7 @@ impl fmt::Display for Fault {
             Fault::Abandoned { rank, dead, cause } => {
                 match rank {
                     Some(rank) => write!(f, "rank {rank} takes no further part in it")?,
-                    None => f.write_str("all other ranks have left the job")?,
+                    None => f.write_str("all ranks that can send in the communicator have left the job")?,
                 }
                 write!(f, ", and rank {dead} has died: {cause}")
             }
@@ -174,7 +177,7 @@ impl fmt::Display for Fault {
             Fault::Freed => write!(f, "the communicator was freed"),
             Fault::Unreachable { rank, why } => write!(f, "rank {rank} cannot be reached: {why}"),
             Fault::NoMemory { bytes } => {
-                write!(f, "no memory to buffer a message of {bytes} bytes: post its receive earlier")
+                write!(f, "no memory to buffer {bytes} bytes: free memory, or post the receive earlier")
             }
             Fault::TooManyMessages { rank, limit } => {
                 write!(
@@ -183,7 +186,7 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::TooManyChannels => {
-                write!(f, "too many communicators at once: 32,768 is the limit; free some")
+                write!(f, "too many communicators at once: at most 32,768 are possible; free some")
             }
             Fault::AlreadyJoined { context } => {
                 write!(f, "context {context:#x} is already in use on this rank: free it first")

@@ -7,9 +7,9 @@
 //!  u8     u8     u16      i32         u32                 u64     u64     u64     u64
 //! ```
 //! All fields are little-endian. In frames of messages, `code` is the primitive of the message. It is 0 for a mixed
-//! message, and then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has a short head,
-//! so that up to 48 bytes of body share its cache line, or a medium one, for 44 bytes, if it has [immediate
-//! data](crate::MessageTag). All other frames have a long head.
+//! message, and then `hash` and `count` are its signature. An [`Eager`](FrameKind::Eager) message of one primitive has
+//! a short head, so that up to 48 bytes of body share its cache line, or a medium one, for 44 bytes, if it has
+//! [immediate data](crate::MessageTag). All other frames have a long head.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,9 +35,10 @@ pub(crate) enum FrameKind {
     /// A transfer of `extra` bytes of credit. `op` 0: the receiver of messages grants them, for the first time or
     /// again. 1: the receiver recalls up to that number of bytes. 2: the sender of messages returns them.
     Credit = 8,
-    /// Ends an operation of context `hash`. Names the context, because either side may have freed the channel. `extra`
-    /// 0: the body for the receiver's operation `op` will not come. 1: the message of the sender's operation `op` will
-    /// not be received. `count` is 1 + the first dead rank in the roster of this frame's sender, or 0 without a death.
+    /// Ends an operation of context `hash`. It names the context, because either side may have freed the channel.
+    /// `extra` 0: the body for the receiver's operation `op` will not come. 1: the message of the sender's operation
+    /// `op` will not be received. `count` is 1 + the first dead rank in the roster of this frame's sender, or 0 without
+    /// a death.
     Nack = 9,
 }
 

@@ -17,9 +17,9 @@ pub enum KillPoint {
     RtsReceived,
     /// The CTS, which requests the body, was posted or queued.
     CtsSent,
-    /// The device has accepted a fragment of the body.
+    /// The device has accepted a piece of the body.
     PieceSent,
-    /// A fragment of the body was received.
+    /// A piece of the body was received.
     PieceLanded,
     /// The FIN, which completes the operation of the sender, was posted or queued.
     FinSent,

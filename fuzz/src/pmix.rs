@@ -5,8 +5,8 @@ use mpj::boot::pmix::packer::Packer;
 use crate::input::Input;
 use crate::peak_memory;
 
-/// Parses any bytes, or the statement of a job: a valid one gives the hosts of its ranks, also with other values
-/// beside them. One with changed bytes or a lie about the number of ranks gives an error or some hosts.
+/// Parses any bytes, or the statement of a job. A valid statement gives the host of each rank, even if it contains other
+/// values. A statement with changed bytes or a wrong number of ranks gives an error or some hosts.
 pub fn pmix(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {

@@ -10,8 +10,9 @@ use crate::sections::message;
 
 const LIMIT: usize = 2000;
 
-/// Passes messages, some with invalid fields, to a receiver in pieces: by `feed`, and through a non-blocking socket.
-/// The receiver returns the same messages as a second parser, and no length field makes it exceed the memory limit.
+/// Passes messages, some with invalid fields, to a receiver in pieces: by `feed`, and from a reader that acts as a
+/// non-blocking socket. The receiver returns the same messages as a second parser, and no length field makes it exceed
+/// the memory limit.
 pub fn receiver(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();

@@ -343,7 +343,7 @@ struct Model {
     capacity: usize,
     len: usize,
     open: Option<&'static str>,
-    /// Whether the open section has the other byte order than the message.
+    /// Whether the byte order of the open section differs from that of the message.
     swapped: bool,
 }
 

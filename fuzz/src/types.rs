@@ -318,8 +318,7 @@ fn check_validation(datatype: &Datatype, count: usize, model: &Model, input: &mu
         position += primitive.size();
     }
     let base = data.as_mut_ptr().wrapping_add(origin);
-    // SAFETY: `memory` has room for every byte that the items name; all are initialised, and nothing else refers to
-    // them.
+    // SAFETY: `data` has room for every byte of the items; all are initialised, and nothing else refers to them.
     #[expect(unsafe_code, reason = "tests the raw interface")]
     let found = unsafe { datatype.validate(base, count, bytes) };
     assert_eq!(found.err().map(|bad| (bad.primitive, bad.position)), first);

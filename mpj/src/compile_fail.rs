@@ -35,7 +35,7 @@
 /// world.scope(|s| kept = Some(s));
 /// # }
 /// ```
-/// Memory of the closure ends before the scope:
+/// The closure's memory is freed before the scope ends:
 /// ```compile_fail,E0597
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
 /// world.scope(|s| {
@@ -56,7 +56,7 @@
 /// })
 /// # }
 /// ```
-/// One cannot read what another writes:
+/// One operation cannot read the buffer that another one writes:
 /// ```compile_fail,E0502
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
 /// let mut buf = [0u8; 4];
@@ -176,7 +176,7 @@ mod requests {}
 /// ```
 mod persistent {}
 
-/// A block that was read in place returns to its owner when it is dropped, and its items end with it:
+/// A block that was read in place returns to its owner when it is dropped, so its items cannot be used afterwards:
 /// ```compile_fail,E0505
 /// # fn f(block: mpj::ReceivedBlock) -> Result<(), Box<dyn std::error::Error>> {
 /// let items = block.try_as_slice::<f64>()?;
@@ -224,7 +224,7 @@ mod views {}
 /// let _ = mpj::View::new(items, 0, column, 1);
 /// # }
 /// ```
-/// With one, its padding is not sent, so it is not a list of slices of plain memory:
+/// A structure with a datatype might have padding, which is not sent, so it cannot be an element of `Slices`:
 /// ```compile_fail,E0080
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj::Datatype)]
@@ -255,7 +255,7 @@ mod views {}
 /// world.recv(&mut shared, 0, 0).map(drop)
 /// # }
 /// ```
-/// A rank is a `usize`, `PROC_NULL` or `ANY_SOURCE`; other numbers of MPI are not ranks:
+/// A rank is a `usize`; the negative numbers of MPI are not ranks:
 /// ```compile_fail,E0277
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
 /// world.send(&[1u8], -1i32, 0)
@@ -288,7 +288,7 @@ mod buffers {}
 /// let count = &count;
 /// let _ = mpj::Key::with_copy(|value: &i32| Some(*value + *count));
 /// ```
-/// The function of a reduction runs on any thread as well:
+/// Any thread can run the function of a reduction:
 /// ```compile_fail,E0277
 /// let count = std::rc::Rc::new(1);
 /// let _ = mpj::Op::user(true, move |one: &i32, other: &i32| one + other + *count);

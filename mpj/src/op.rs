@@ -187,7 +187,7 @@ impl Op {
                 // SAFETY: the caller's contract; the pair is that of the datatype.
                 unsafe { pairs::combine(is_max, &pair, from, into, (count, datatype.extent())) };
             }
-            // The others have kernels.
+            // `NoOp` keeps the result; the others have kernels.
             _ => (),
         }
         Ok(())

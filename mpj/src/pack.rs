@@ -37,9 +37,9 @@ pub fn pack<B: SendBuf + ?Sized>(buf: &B) -> Result<Vec<u8>> {
 /// (MPI_Unpack).
 ///
 /// # Errors
-/// [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if there are too few bytes, or
-/// [`ErrorClass::Type`](crate::ErrorClass::Type) if items overlap: the buffer is unchanged. `Type` also if a `bool` or
-/// `char` is invalid: `false` or `'\0'` replaces it.
+/// [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if there are too few bytes,
+/// [`ErrorClass::Type`](crate::ErrorClass::Type) if items overlap, or the [buffer](raw::BufError) is invalid: the
+/// buffer is unchanged. `Type` also if a `bool` or `char` is invalid: `false` or `'\0'` replaces it.
 pub fn unpack<B: RecvBuf + ?Sized>(bytes: &[u8], buf: &mut B) -> Result<usize> {
     // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
     unsafe { raw::unpack(bytes, &buf.recv_buf()) }

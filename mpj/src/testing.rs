@@ -97,7 +97,7 @@ pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) ->
     }
 }
 
-/// Runs a test on another thread, and returns even if a rank computes forever and cannot be stopped.
+/// Runs a test on another thread. With a limit, returns even if a rank computes forever and cannot be stopped.
 fn run_with_timeout<O: TestResult>(
     ranks: usize,
     limit: Option<Duration>,

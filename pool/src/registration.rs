@@ -67,7 +67,7 @@ pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
     fn deregister(&self) -> Result<(), RegisterError>;
 
     /// Returns whether [`deregister`](Self::deregister) has succeeded, for example because the device was closed. The
-    /// region then drops the value before it is registered with another device.
+    /// region then drops the value when it is next registered with another device.
     fn has_ended(&self) -> bool {
         false
     }

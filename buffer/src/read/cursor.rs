@@ -19,7 +19,7 @@ pub struct Reading {
     pub(crate) order: ByteOrder,
     pub(super) sections_end: usize,
     pub(crate) open: OpenSection,
-    /// End of the open section, or of the message header: the next section begins there, after padding.
+    /// End of the last section opened or skipped, or of the message header. The next section begins after padding.
     pub(super) next: usize,
     pub(crate) record: usize,
 }

@@ -13,7 +13,7 @@ use crate::header::MESSAGE_HEADER_LEN;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The stream failed, or ended within a message.
+    /// The stream failed, or ended before the end of a message.
     Io(io::Error),
     /// The bytes are not a message.
     Format(FormatError),

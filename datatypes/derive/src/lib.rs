@@ -126,7 +126,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
             }
         }
 
-        // SAFETY: the bounds guarantee that every field is `Receivable`.
+        // SAFETY: `derived` compiles only if every field is `Receivable`.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
             fn derived() {

@@ -16,8 +16,8 @@ pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
 ///
 /// # Invariants
 /// 1. The bytes of both types at `base` lie in the arena, and the loops access no others there.
-/// 2. The loops and the types have the same number of packed bytes. The caller passes packed memory of that length,
-///    outside of the arena.
+/// 2. The loops and the types have the same number of packed bytes. The caller passes page-aligned packed memory of
+///    that length, outside of the arena.
 pub(crate) struct Pattern {
     pub(crate) name: String,
     pub(crate) packed: Datatype,

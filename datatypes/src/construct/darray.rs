@@ -10,7 +10,7 @@ pub enum Distribution {
     Whole,
     /// One block per process, equal until the indices run out (`MPI_DISTRIBUTE_BLOCK`, `MPI_DISTRIBUTE_DFLT_DARG`).
     Block,
-    /// One block of this size per process; the last may be smaller (`MPI_DISTRIBUTE_BLOCK`).
+    /// One block of this size per process, until the indices run out (`MPI_DISTRIBUTE_BLOCK`).
     BlockOf(usize),
     /// Blocks of this size, given to the processes in turn (`MPI_DISTRIBUTE_CYCLIC`).
     Cyclic(usize),

@@ -1,6 +1,6 @@
 //! The loops that move bytes between a layout in memory and its packed form.
 //!
-//! Every kernel has the signature [`Kernel`] and is selected when the type is built; see `README.md` in this folder.
+//! A plan's kernel has the signature [`Kernel`] and is selected when the type is built; see `README.md` in this folder.
 
 mod block_copy;
 mod block_list;

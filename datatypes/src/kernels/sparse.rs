@@ -1,6 +1,6 @@
 //! Short blocks that are cache lines apart, copied with AVX-512 masks, which do not train the stride prefetcher.
 //!
-//! The prefetcher occupies outstanding misses of the first cache, which the copies also need, and has no benefit if the
+//! The prefetcher occupies miss buffers of the first cache, which the copies also need, and has no benefit if the
 //! second cache holds the lines. A software prefetch every few blocks replaces it. Beyond the second cache, blocks of 8
 //! bytes are packed in pairs, without masks.
 
@@ -39,7 +39,7 @@ const fn packs_pairs<D: Direction, S: BlockCopy>() -> bool {
 }
 
 /// # Safety
-/// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
+/// That of [`TileKernel`](super::tile::TileKernel) for a routine that [`fits`], on a machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {

@@ -15,8 +15,8 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 /// Copies a tile whose columns are two blocks apart.
 ///
 /// # Safety
-/// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`] and columns two blocks apart, on a machine
-/// with AVX-512 F and VL.
+/// That of [`TileKernel`](super::tile::TileKernel) for a routine that [`fits`] and columns two blocks apart, on a
+/// machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {

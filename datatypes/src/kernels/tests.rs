@@ -1,4 +1,4 @@
-//! Compares the kernels of all instruction sets that this machine has with a loop over bytes.
+//! Compares the tile and list kernels of all instruction sets that this machine has with simple copies.
 
 use super::block_copy::{BlockCopy, Gather, Scatter, SelectRoutine, by_length};
 use super::block_list::{self, ListKernel};

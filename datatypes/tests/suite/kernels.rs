@@ -3,7 +3,7 @@
 use mpj_datatypes::{Datatype, Packer, Unpacker};
 use proptest::prelude::*;
 
-/// Copies one item in three portions, which end at `cuts`.
+/// Copies one item in three portions, split at `cuts`.
 fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(), TestCaseError> {
     let len = offsets.iter().max().map_or(0, |max| max + 1);
     let data: Vec<u8> = (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 5) as u8).collect();

@@ -58,7 +58,8 @@ pub fn fence_listeners() -> bool {
     fence::heavy_fence()
 }
 
-/// The numbers of operations that have completed, in order of completion.
+/// The numbers of the notified listeners, in order: of operations that have completed, or whose listener was
+/// [replaced](Listener::notify_replaced).
 #[derive(Debug, Default)]
 pub struct ReadyList {
     /// The length of `numbers`.

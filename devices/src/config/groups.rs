@@ -65,7 +65,7 @@ pub const GROUPS: &[ParameterGroup] = &[
     },
 ];
 
-// With the default settings, every eager message fits into the credit.
+// With the default settings, every eager message fits into the largest credit.
 const _: () = assert!(SM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 const _: () = assert!(SHM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 const _: () = assert!(NIO_EAGER_LIMIT.default <= EAGER_CREDIT.default);

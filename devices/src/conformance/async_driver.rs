@@ -60,7 +60,8 @@ unsafe impl Driver for AsyncDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let Opened { device, inlet } = self.inner.open(site, config)?;
         let caps = device.caps().clone();
-        let get = caps.get.map(|range| SizeRange { min: range.min.max(GET_MIN), max: GET_MAX });
+        let get =
+            caps.get.map(|range| SizeRange { min: GET_MIN.min(range.max), max: GET_MAX.min(range.max) });
         let zcopy = Some(SizeRange { max: caps.max_send_size, ..SizeRange::ANY });
         let layouts = caps.noncontiguous && self.seed.is_multiple_of(2);
         let caps = Caps {

@@ -73,7 +73,7 @@ pub(super) fn groups_may_have_any_order(m: &Member) {
     }
 }
 
-/// The groups have different sizes, and the second one has another order than the job.
+/// With more than two ranks, the groups have different sizes, and the second one has another order than the job.
 pub(super) fn ranks_of_an_intercommunicator_are_those_of_the_remote_group(m: &Member) {
     let first = m.size.div_ceil(3);
     let inter = m.join_inter(94, first);

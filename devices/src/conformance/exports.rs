@@ -89,7 +89,7 @@ fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
     m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }, "mprobe").unwrap()
 }
 
-/// Returns whether two ranks can view each other's memory: this rank and rank `to` of the channel.
+/// Returns whether this rank and rank `to` of the channel can view each other's memory.
 fn can_view(m: &Member, to: u32) -> bool {
     // On this path, messages are packed into a bounce buffer, which `shmdev` does not export.
     if m.engine.path == DataPath::Buffered

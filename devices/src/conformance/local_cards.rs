@@ -1,4 +1,4 @@
-//! The business cards of ranks that are threads of one process.
+//! The exchange of cards between ranks that are threads of one process.
 
 use std::collections::HashMap;
 use std::fmt;

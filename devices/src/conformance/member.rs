@@ -76,7 +76,7 @@ impl Member {
         (self.rank + self.size - 1) % self.size
     }
 
-    /// Returns all ranks but this one.
+    /// Returns all ranks except this one.
     pub fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let me = self.rank;
         (0..self.size).filter(move |rank| *rank != me)

@@ -46,7 +46,7 @@ pub(super) fn unexpected_messages_of_every_size_arrive(m: &Member) {
     }
 }
 
-/// Half of the receives are posted before their message arrives. Each gets a block of the length of its message.
+/// Half of the receives are posted before their message arrives. Each gets a block for its message unless it is empty.
 pub(super) fn messages_of_unknown_length_arrive(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let pattern = Pattern { source: m.previous() as i32, tag: i as i32 };

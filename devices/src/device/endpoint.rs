@@ -77,7 +77,8 @@ pub trait Endpoint: Send + fmt::Debug {
     /// names.
     ///
     /// # Errors
-    /// [`PostError::Unsupported`] if the key names memory that is not exported; otherwise as [`get`](Self::get).
+    /// [`PostError::Unsupported`] if the key names memory that is not exported or not contiguous; otherwise as
+    /// [`get`](Self::get).
     fn view(&mut self, _key: &RemoteKey, _len: usize) -> Result<View, PostError> {
         Err(PostError::Unsupported)
     }

@@ -46,7 +46,7 @@ pub unsafe trait Inlet: Send + fmt::Debug {
     fn verify(&mut self, _sink: &mut dyn Sink) {}
 
     /// Ends the body in transfer from a peer that has died, by [`Sink::peer_lost`]. The engine calls it when others
-    /// report the death, because the connection might stay open. Normally, the inlet has passed on by then all complete
+    /// report the death, because the connection might stay open. By then, the inlet has normally passed on all complete
     /// frames that were sent before the death.
     ///
     /// The engine does not call it for a peer that exits normally, because everything that such a peer has sent has

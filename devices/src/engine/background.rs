@@ -32,8 +32,8 @@ pub const PROGRESS: Choice<bool> = Choice {
     help: "progress only in calls of the program (calls), or also by a thread of each rank (thread)",
 };
 
-/// The time without a progress pass of other threads after which the progress thread takes the lock back. It bounds the
-/// delay of a message that arrives while the program computes.
+/// The time without a progress pass of other threads after which the progress thread takes the lock back. Together with
+/// [`MAX_RELIEF`], it limits the delay of a message that arrives while the program computes.
 const RELIEF: Duration = Duration::from_millis(1);
 
 /// The longest time between two checks while another thread holds the progress lock, for example in a long receive.
@@ -120,8 +120,8 @@ pub struct AsyncWait {
 
 impl AsyncWait {
     /// Declares that a future waits for the operation that `what` describes, and starts the progress thread if nothing
-    /// else makes progress for it. Returns `None` if the thread cannot be started or the engine is closed; the task must
-    /// then poll.
+    /// else makes progress for it. Returns `None` if the thread cannot be started or the engine is closed; the task
+    /// must then poll.
     pub fn begin(engine: &Arc<Engine>, what: WaitReason) -> Option<Self> {
         let shared = &engine.background.0;
         shared.futures.fetch_add(1, Ordering::SeqCst);
@@ -148,12 +148,12 @@ impl Engine {
     /// Starts the progress thread, which then runs until the engine is closed.
     ///
     /// # Errors
-    /// The system refuses to start a thread.
+    /// The system refuses to start a thread, or the engine is closed.
     pub fn start_progress_thread(self: &Arc<Self>) -> Result<(), String> {
         self.background.0.is_permanent.store(true, Ordering::SeqCst);
         match self.start_background() {
             true => Ok(()),
-            false => Err("the system refused to start the progress thread".into()),
+            false => Err("no progress thread: the system refused it, or the engine is closed".into()),
         }
     }
 

@@ -139,7 +139,7 @@ impl WaitReason {
     }
 }
 
-/// A waiting thread that has slept or parked, or is about to.
+/// A pending future, or a waiting thread that has slept or parked, or is about to.
 #[derive(Clone, Debug)]
 pub struct BlockedThread {
     pub(super) wait: WaitReason,
@@ -151,7 +151,8 @@ pub struct BlockedThread {
 }
 
 impl BlockedThread {
-    /// Returns the time since the thread was about to sleep or park for the first time in this wait.
+    /// Returns the time since the future was pending, or the thread was about to sleep or park, for the first time in
+    /// this wait.
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
@@ -221,7 +222,7 @@ impl Drop for BlockedGuard<'_> {
 }
 
 impl Engine {
-    /// Returns the waits of this rank's threads that have slept or parked, the longest first.
+    /// Returns the waits of this rank: of pending futures, and of threads that have slept or parked; the longest first.
     pub fn waits(&self) -> Vec<BlockedThread> {
         let world = self.site.size;
         let asleep: Vec<Sleeper> = lock(&self.waits.asleep).values().cloned().collect();

@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// Sets the name of a channel for reports and traces; a later call replaces it. `calls` counts the collective calls
-    /// of this rank there. A later call does not replace it.
+    /// of this rank there; only the first call of this method sets it.
     pub fn describe(&self, channel: &Channel, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
         if let Some(trace) = self.trace() {
             trace.name_context(channel.context, &name);

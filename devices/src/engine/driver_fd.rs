@@ -23,7 +23,7 @@ const MAX_PASSES: u32 = 64;
 pub(super) struct Kick {
     event: EventFd,
     is_kicked: AtomicBool,
-    /// Whether the next event makes the descriptor readable without a kick. Written under the progress lock.
+    /// Whether the next event makes the descriptor readable without a kick. Set to true only under the progress lock.
     is_armed: AtomicBool,
 }
 
@@ -36,7 +36,8 @@ impl Kick {
         }
     }
 
-    /// The holder of the progress lock calls this when the announcement to the devices or the doorbell has ended.
+    /// The holder of the progress lock calls this when the announcement to the devices or the doorbell has ended. The
+    /// owner also calls it, without the lock, to kick an armed descriptor.
     pub(super) fn disarm(&self) {
         self.is_armed.store(false, Ordering::SeqCst);
     }
@@ -96,9 +97,10 @@ impl Engine {
 }
 
 impl DriverFd {
-    /// Makes progress until nothing moves, or for a limited number of passes, and arms the descriptor again.
+    /// Makes progress until nothing moves, and arms the descriptor again. After a limited number of passes, it makes
+    /// the descriptor readable instead.
     ///
-    /// Call this after each event, also from an edge-triggered loop, where it comes after the event was consumed.
+    /// Call this after each event. An edge-triggered loop calls it after it has consumed the event.
     pub fn progress(&self) {
         self.kick.take();
         for _ in 0..MAX_PASSES {
@@ -109,7 +111,8 @@ impl DriverFd {
         self.kick.kick();
     }
 
-    /// Arms the descriptor. Returns false if something moved meanwhile.
+    /// Arms the descriptor. Returns false if the caller must make progress again, for example because something moved
+    /// meanwhile.
     fn arm(&self) -> bool {
         let engine = &*self.engine;
         // If another thread holds the progress lock, it kicks the descriptor when it releases the lock.

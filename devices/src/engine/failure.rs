@@ -204,8 +204,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether other ranks can send in the channel and all of them have reported that they start no more messages
-    /// there.
+    /// Returns whether other ranks can send in the channel and all of them have reported that they start no more
+    /// messages there.
     pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
         let gone = channel.exits().closing();
         gone > 0 && gone >= channel.sender_count() as usize
@@ -331,7 +331,8 @@ impl Engine {
         forged.into_iter().for_each(|unexpected| self.report_protocol_error(unexpected.from, why));
     }
 
-    /// Checks that a message can still arrive that matches the pattern. Search the unexpected messages before and after.
+    /// Checks that a message can still arrive that matches the pattern. Search the unexpected messages before and
+    /// after.
     ///
     /// # Errors
     /// The fault that explains why no message can match any more.

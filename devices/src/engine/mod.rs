@@ -134,7 +134,7 @@ pub struct Engine {
     closing: AtomicBool,
     /// See [`is_closed`](Self::is_closed).
     closed: AtomicBool,
-    /// The fault of all operations after [`fail_all`](Self::fail_all).
+    /// The fault of all operations after [`fail_all`](Self::fail_all), or after this rank was reported dead.
     failure: OnceLock<Fault>,
     copied_by_device: Box<[AtomicCount]>,
     /// Local traffic of freed channels, and copies of messages that were received by matched probes.

@@ -10,7 +10,7 @@ use crate::message::{Envelope, Source, Target};
 #[derive(Debug)]
 pub(crate) enum Op {
     /// A message whose body waits here for [`FrameKind::Cts`](crate::header::FrameKind) or
-    /// [`FrameKind::Fin`](crate::header::FrameKind). If it has a registration, its peer may be reading it.
+    /// [`FrameKind::Fin`](crate::header::FrameKind). If it has a registration, the peer may be reading the body.
     Rendezvous {
         peer: PeerId,
         registration: Option<Registration>,
@@ -100,7 +100,8 @@ impl Op {
         }
     }
 
-    /// Completes the operation. Neither a device nor a peer may access its memory any more.
+    /// Completes the operation. Neither a device nor a peer may access its memory any more, except a peer that views
+    /// exported memory, which the device keeps.
     pub(crate) fn complete(self, outcome: Outcome) {
         let completer = match self {
             Op::Rendezvous { completer, source, registration, .. } => {

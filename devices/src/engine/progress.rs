@@ -142,7 +142,8 @@ impl Engine {
             }
             let poll_set = progress.poll_set_of_test();
             let mut moved = self.progress_pass(&mut progress, poll_set);
-            // If each of a few tests moved a frame, exits would be applied late. So make a second pass.
+            // Exits are applied in a pass that moves nothing. Rare tests might each move a frame and so apply the
+            // exits late. So make a second pass.
             if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut progress, PollSet::All);
             }

@@ -1,4 +1,4 @@
-//! Sending: eager and rendezvous messages, and messages of a rank to itself.
+//! Sending: eager and rendezvous messages.
 
 use std::sync::Arc;
 

@@ -99,8 +99,8 @@ impl Engine {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Polls all tasks. If another thread is polling a task, it polls once more if `has_progress`. The caller does not
-    /// hold the progress lock.
+    /// Polls all tasks. If another thread is polling a task and `has_progress` is true, that thread polls once more.
+    /// The caller does not hold the progress lock.
     #[cold]
     pub(super) fn poll_tasks(&self, has_progress: bool) {
         if DEPTH.get() >= MAX_NESTING {

@@ -33,8 +33,8 @@ impl Engine {
         trace.close()
     }
 
-    /// Records the waits that have slept or parked and are not over, as slices that end now, with the argument `open`,
-    /// and writes the trace. Call it before the rank is terminated; a wait that ends later is recorded again.
+    /// Records the [waits](Self::waits) that are not over, as slices that end now, with the argument `open`, and writes
+    /// the trace. Call it before the rank is terminated; a wait that ends later is recorded again.
     pub fn trace_open_waits(&self) {
         let Some(trace) = &self.trace else { return };
         for waiting in self.waits() {

@@ -158,8 +158,8 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
-    /// Sleeps if this thread holds the progress lock, and otherwise parks until the lock is free. Returns the value of
-    /// `ready`, which is called after the thread is counted as asleep or parked.
+    /// Sleeps if this thread holds the progress lock, and otherwise parks. Returns the value of `ready`, which is
+    /// called after the thread is counted as asleep or parked.
     fn pause<'e, T>(
         &'e self,
         progress: &mut Option<MutexGuard<'e, ProgressState>>,

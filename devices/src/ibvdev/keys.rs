@@ -70,8 +70,8 @@ struct RegionMr {
 }
 
 // SAFETY: 1: the registration covers exactly the region, and work requests use it only for blocks of the region. 2:
-// `release` returns `Ok` only if `ibv_dereg_mr` has succeeded, after which the device does not access the region;
-// otherwise the registration stays and `release` can be called again. 3: an `Mr` keeps the device open.
+// `deregister` returns `Ok` only if `ibv_dereg_mr` has succeeded, after which the device does not access the region;
+// otherwise the registration stays and `deregister` can be called again. 3: an `Mr` keeps the device open.
 unsafe impl RegionRegistration for RegionMr {
     fn deregister(&self) -> Result<(), RegisterError> {
         let mut held = self.mr.lock().unwrap_or_else(PoisonError::into_inner);

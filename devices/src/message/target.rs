@@ -70,8 +70,8 @@ impl Target {
         Ok(Target::of(buf, bytes, None, keep))
     }
 
-    /// Creates a target for a message of any length. The message is received into a block of the global pool, which is in
-    /// `slot` afterwards; an empty message needs none.
+    /// Creates a target for a message of any length. The message is received into a block of the global pool, which is
+    /// in `slot` afterwards; an empty message needs none.
     pub fn of_any_length(slot: Arc<BlockSlot>) -> Self {
         // Invariants 1, 3 and 4: the items exist only after `alloc_block`.
         Target::of(Buf::new(std::ptr::null_mut(), 0, Primitive::Packed), 0, None, Some(slot))

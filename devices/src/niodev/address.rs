@@ -77,19 +77,26 @@ pub fn listen_at_addresses(
     Ok(listeners)
 }
 
-/// Listens at `port` of the addresses that [`listen`] uses between machines.
+/// Listens at `port` of the addresses that [`listen`] uses between machines, except those that cannot be used yet.
 ///
 /// # Errors
-/// The port is in use, or no address can be used. The text says what to do.
+/// The port is in use, or no address can be used.
 pub fn listen_on_network(config: &Config, port: u16) -> Result<Vec<Listener>, String> {
     let own = sys::interfaces().map_err(|e| explain("cannot list the network interfaces", e))?;
     let interfaces = Some(config.text(&NIO_INTERFACES)).filter(|names| *names != NIO_INTERFACES.default);
     let choice = AddressChoice { interfaces, allow_public: config.choice(&NIO_SECURITY) };
-    let open = |ip| {
-        let listener = socket::listen_again(SocketAddr::new(ip, port), BACKLOG);
-        listener.map_err(|error| explain(&format!("port {port} of {ip}"), error))
-    };
-    network::listen_addresses(&own, choice)?.into_iter().map(open).collect()
+    let mut listeners = Vec::new();
+    let mut failure = String::new();
+    for ip in network::listen_addresses(&own, choice)? {
+        match socket::listen_again(SocketAddr::new(ip, port), BACKLOG) {
+            Ok(listener) => listeners.push(listener),
+            Err(Errno::ADDRNOTAVAIL) => {
+                failure = format!("{ip} cannot be used yet: the kernel checks whether another host has it");
+            }
+            Err(error) => return Err(explain(&format!("port {port} of {ip}"), error)),
+        }
+    }
+    if listeners.is_empty() { Err(failure) } else { Ok(listeners) }
 }
 
 fn listen_at(ip: IpAddr, range: Option<PortRange>) -> Result<Listener, String> {
@@ -103,7 +110,10 @@ fn listen_at(ip: IpAddr, range: Option<PortRange>) -> Result<Listener, String> {
             outcome => return outcome.map_err(|e| explain("cannot listen", e)),
         }
     }
-    Err(format!("all ports {range} of {ip} are in use: widen {PREFIX}{}", NIO_PORTS.name))
+    Err(format!(
+        "all ports {range} of {ip} are in use or forbidden: choose others with {PREFIX}{}",
+        NIO_PORTS.name
+    ))
 }
 
 /// Sorts the addresses of a peer in the order in which to try them.
@@ -216,7 +226,7 @@ pub(super) fn explain(doing: &str, error: Errno) -> String {
             "; this host has no network to that address: see `ip address` and `ip route`"
         }
         Errno::CONNREFUSED => "; its process has ended, or a firewall blocks the connection",
-        Errno::ADDRINUSE => "; the host has no free ports",
+        Errno::ADDRINUSE => "; another socket uses the port, or the host has no free ports",
         _ => "",
     };
     format!("{doing}: {}{advice}", io::Error::from(error))

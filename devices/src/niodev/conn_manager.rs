@@ -23,7 +23,7 @@ use crate::sys::{Errno, OwnedFd, socket};
 /// Maximum number of connections to accept in one poll, so that a flood of strangers leaves time for peers.
 const MAX_ACCEPTS_PER_POLL: usize = 1024;
 
-/// How long this rank accepts no connections after it has run out of descriptors.
+/// The time for which this rank accepts no connections after it has run out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -38,7 +38,7 @@ const MAX_DOUBLINGS: u32 = 6;
 /// The pause after the verdict `Duplicate`: another connection of the pair is probably about to be established.
 const DUPLICATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 #[derive(Debug)]
 pub(super) enum ConnectFailure {
     /// Any other reason, such as a connection that broke in the handshake, or another process at the peer's address.

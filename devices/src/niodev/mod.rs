@@ -112,7 +112,7 @@ pub const NIO_INTERFACES: Text = Text {
     form: "auto, or names of interfaces, separated by commas, such as eth0,ib0",
     accepts: |text| !text.is_empty() && text.split(',').all(|name| !name.trim().is_empty()),
     help: "network interfaces that niodev listens on; by default the loopback if all ranks are on one machine, otherwise \
-           all that are up and have an address that is not public",
+           all others that are up and have an address that is not public",
 };
 
 /// The ports at which niodev listens.

@@ -19,11 +19,12 @@ pub(super) struct AddressChoice<'a> {
     pub(super) allow_public: bool,
 }
 
-/// Returns the addresses to listen at when the job runs on several machines: those of the named interfaces, or else of
-/// all interfaces that are up, except the loopback, link-local addresses, and public addresses.
+/// Returns the addresses to listen at: those of the interfaces that the user names or, without names, of all interfaces
+/// that are up, except the loopback. Link-local addresses, and public ones unless they are allowed, are skipped.
 ///
 /// # Errors
-/// No address remains; the text says which ones were found and what to do.
+/// No address remains, or a named interface is unknown or down, or has a public address that is not allowed. The text
+/// says what to do.
 pub(super) fn listen_addresses(
     interfaces: &[Interface],
     choice: AddressChoice<'_>,
@@ -51,8 +52,8 @@ pub(super) fn listen_addresses(
             Err(refuse_public(public.address, &public.name))
         }
         (true, _) => Err(format!(
-            "no network interface with an address is up, except the loopback ({}): see `ip address`, or name \
-             interfaces in {PREFIX}NIO_INTERFACES",
+            "no selected network interface is up with an address that is neither loopback nor link-local ({}): see \
+             `ip address`, or name interfaces in {PREFIX}NIO_INTERFACES",
             list(interfaces)
         )),
         (false, _) => {

@@ -18,7 +18,7 @@ pub(super) const PARTS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     bytes: Vec<u8>,
-    /// How many of these bytes were written to the socket.
+    /// The number of these bytes that were written to the socket.
     written: usize,
     /// Whether the socket did not take all bytes of the last write.
     is_blocked: bool,

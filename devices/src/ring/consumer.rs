@@ -71,7 +71,7 @@ struct StreamedFrame {
     index: u32,
     len: u32,
     taken: u32,
-    /// Where the body is copied to; `None` if the sink takes it in pieces.
+    /// The destination of the body; `None` if the sink takes it in pieces.
     to: Option<BodyPtr>,
 }
 
@@ -124,7 +124,7 @@ impl Consumer {
         self.reading.streamed.is_some()
     }
 
-    /// Checks that the words that the sender reads still have the values that this side wrote. The sender cannot
+    /// Checks that the words that the sender reads still have the values that this side wrote. The sender cannot always
     /// distinguish a count that was set back from one that did not grow.
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         let Consumer { ring, reading } = self;

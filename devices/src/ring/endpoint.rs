@@ -113,7 +113,8 @@ impl<B: PeerNotifier> RingEndpoint<B> {
         let mut body = Box::new_uninit_slice(len);
         fill(&mut body);
         self.split = Some(SplitSend { head: Some(head.to_vec()), body, sent: 0 });
-        // The post succeeds, so the caller does not try again before it sleeps. Execute the fence and try again here.
+        // The post succeeds, so a thread of this rank that already sleeps is not woken to try again. Execute the fence
+        // and try again here.
         if self.continue_split()? {
             crate::fence::heavy_fence();
             self.continue_split()?;

@@ -178,7 +178,7 @@ fn a_fragment_has_one_owner() {
     });
 }
 
-/// A peer exits while it reads, reported dead or not. Another peer gets the fragment only after that exit.
+/// A peer reads a fragment and exits, reported dead or not. Another peer gets the fragment only after that read.
 fn peer_exits(is_released: bool) {
     loom::model(move || {
         let rank = SendingRank::new(1);

@@ -1,4 +1,4 @@
-//! How the two ends of a ring notify each other.
+//! The interface by which the two ends of a ring notify each other.
 
 use std::fmt;
 

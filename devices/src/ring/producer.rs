@@ -9,8 +9,8 @@ use crate::copy;
 use crate::prefetch;
 use crate::sync::atomic::Ordering;
 
-/// How many cells ahead of the next cell to write a line is prefetched. Without the prefetch, a locked instruction
-/// after a send waits until the line has come from the receiver's core.
+/// Distance in cells from the next cell to write to the cell that is prefetched. Without the prefetch, a locked
+/// instruction after a send waits until the line has come from the receiver's core.
 const WRITE_AHEAD: u64 = 4;
 
 #[derive(Debug)]

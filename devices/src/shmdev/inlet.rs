@@ -68,7 +68,7 @@ impl ShmInlet {
             Sender::Unknown => {}
         }
         let ShmContext { segment, ranks, local_rank } = &self.context;
-        // No rank has a ring to itself, so a ready bit of this rank itself was set by an overwrite.
+        // No rank has a ring to itself. A ready bit of this rank itself announces its own card, or was overwritten.
         let Some(peer) = ranks.rank(from).filter(|_| from != local_rank.index).map(PeerId) else {
             return false;
         };

@@ -6,7 +6,7 @@
 //! * `EventFd`: an event of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
 //!   readable or until a timeout, `clear` makes it unreadable. A signal before the wait ends the wait;
 //! * `Wakeup`: a socket with a number as its `name`; any process that knows the name can make it readable. `send` makes
-//!   the socket of a name readable, `clear` consumes the signals to the own socket. Sending to a name that does not
+//!   the socket of a name readable, `clear` consumes the signals to this socket. Sending to a name that does not
 //!   exist is not an error. `exists` says whether a socket has the name; true if that cannot be determined;
 //! * `membarrier`: `register` returns whether this process can use `run`, which makes every thread of every registered
 //!   process execute a full fence, and returns false if it failed;
@@ -23,7 +23,7 @@
 //! * `monotonic_ns`: a clock that all processes of a host share; `thread_id`: unique on the host while the thread
 //!   lives;
 //! * `memlock_limit`: how much memory this process may lock, if a limit applies to this thread; `page_size`: the size
-//!   of a page, of which the system locks whole ones;
+//!   of a page; the system locks whole pages;
 //! * `raise_descriptor_limit`: raises this process's limit of open descriptors to its maximum;
 //! * `random`: unpredictable bytes; `kill_self`: ends the process without cleanup, for tests of sudden death.
 //!

@@ -1,6 +1,6 @@
 //! A third-party device: each rank has a mailbox, a locked queue of whole frames.
 //!
-//! The device only moves frames: `mpj` implements the protocols, collectives and failures above it.
+//! The device only moves frames: `mpj` implements the protocols, collectives and failure detection above it.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -79,7 +79,7 @@ struct MailDevice {
     caps: Caps,
 }
 
-// SAFETY: the device does not access user memory.
+// SAFETY: the device only reads user memory, and only during a call of `post`.
 unsafe impl Device for MailDevice {
     fn name(&self) -> &'static str {
         NAME

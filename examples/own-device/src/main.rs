@@ -1,4 +1,4 @@
-//! Runs four ranks whose messages go through a device of this program, and prints the messages of each device:
+//! Runs four ranks whose messages go through a device of this program, and prints how many each device sent:
 //! `cargo run --manifest-path examples/own-device/Cargo.toml`.
 
 mod mailbox;
@@ -10,7 +10,7 @@ use mpj::boot::{ThreadBoot, detect};
 use mpj::{Error, Op, World};
 
 fn main() -> ExitCode {
-    // Under mpjrun, the ranks that mpjrun assigned to this process; otherwise four threads.
+    // Under a launcher, the ranks that it assigned to this process; otherwise four threads.
     let boots = match detect() {
         Ok(boots) => boots.unwrap_or_else(|| ThreadBoot::ranks(4)),
         Err(why) => {

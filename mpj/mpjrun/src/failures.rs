@@ -75,7 +75,7 @@ impl FailureReports {
 }
 
 impl Job<'_> {
-    /// Records that a process has joined. Processes that have exited or will exit without joining count as failed now.
+    /// Records that a process has joined, which makes earlier and later exits without joining failures.
     pub(crate) fn on_join(&mut self) {
         self.reports.any_joined = true;
         for absent in std::mem::take(&mut self.reports.never_joined) {

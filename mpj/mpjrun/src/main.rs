@@ -91,7 +91,7 @@ struct Cli {
     /// [default: MPJ_TRACE, or no trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Prints the traffic of each rank by device and protocol, except of ranks that failed or were killed
+    /// Prints the traffic of each rank by protocol, and its devices, except of ranks that failed or were killed
     /// [default: MPJ_STATS, or no]
     #[arg(long)]
     stats: bool,

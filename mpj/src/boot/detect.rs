@@ -30,15 +30,15 @@ pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
         ("none", Launcher::None),
     ],
     help: "launcher that started this process: auto (found by its variables), mpjrun, pmi1 (Hydra, srun --mpi=pmi2), \
-           pmix (Open MPI, srun --mpi=pmix), env (none: variables state its rank and MPJ_RENDEZVOUS), or none (this \
-           process is a job of its own)",
+           pmix (Open MPI, srun --mpi=pmix), env (no launcher: variables state its rank and where rank 0 listens), \
+           or none (this process is a job of its own)",
 };
 
 /// A value of [`LAUNCHER`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Launcher {
     Auto,
-    /// The variables of this launcher, of which it sets one if there are any, and its function.
+    /// The variables of which this launcher sets at least one (empty: any process is accepted), and its function.
     Only(&'static [&'static str], DetectFn),
     None,
 }

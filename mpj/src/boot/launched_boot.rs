@@ -87,7 +87,7 @@ fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
 fn attach(memory: Option<OwnedFd>, ranks: u32) -> Result<Arc<Segment>, String> {
     let memory =
         memory.ok_or_else(|| format!("the launcher passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"))?;
-    // SAFETY: `mpjrun` passes the descriptor of its segment only to the processes of the job, and these attach it.
+    // SAFETY: the launcher passes the descriptor of its segment only to the processes of the job, and these attach it.
     #[expect(unsafe_code, reason = "see above")]
     let segment = unsafe { Segment::attach(memory, ranks) };
     segment.map_err(|e| e.to_string())

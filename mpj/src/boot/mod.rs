@@ -101,9 +101,9 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Aborts the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
 
-    /// Returns whether a launcher supervises the ranks: it prints why ranks failed, ends the job after `MPJ_TIMEOUT`,
-    /// prints what the ranks wait for when it is interrupted, and merges the trace files (`MPJ_TRACE`). Without a
-    /// launcher, this process does so, but it merges trace files only if it hosts all ranks.
+    /// Returns whether a launcher supervises the ranks: it ends the job after `MPJ_TIMEOUT`, prints what the ranks wait
+    /// for when it is interrupted, and merges the trace files (`MPJ_TRACE`). Without a launcher, this process does so,
+    /// but it merges trace files only if it hosts all ranks.
     fn has_launcher(&self) -> bool {
         false
     }

@@ -72,7 +72,7 @@ pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N], String> {
 }
 
 /// Connects to the peer with number 0, and returns after both ends have proved that they have the key. The connection
-/// and each reply have a time limit of their own, which ends at `deadline` at the latest.
+/// and each reply have time limits of their own: at most the time until `deadline` when they are set, at least 100 ms.
 ///
 /// # Errors
 /// No process with the key can be reached at the address, or it has rejected this one.
@@ -112,8 +112,9 @@ pub(super) fn connect_with_proof(
     Ok(stream)
 }
 
-/// Makes a connection send without delay, and end about three minutes after the other host became unreachable. Without
-/// traffic and probes it would never end. The kernel of a stopped process still acknowledges the probes.
+/// Makes a connection send without delay, and end about three minutes after the other host became unreachable, if no
+/// data is in flight. Without traffic and probes it would never end. The kernel of a stopped process still acknowledges
+/// the probes.
 fn prepare(socket: &impl std::os::fd::AsFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_nodelay(socket, true);
@@ -175,7 +176,7 @@ impl ProvenListener {
         strangers.chain(self.accepts_at).min()
     }
 
-    /// Accepts connections, and returns those that have proved their number, which `is_known` must not contain.
+    /// Accepts connections, and returns those that have proved their number, except numbers that `is_known` accepts.
     pub(super) fn arrivals(&mut self, is_known: impl Fn(u32) -> bool) -> Vec<(u32, OwnedFd)> {
         let now = Instant::now();
         if self.accepts_at.is_none_or(|at| at <= now) {

@@ -1,4 +1,4 @@
-//! The messages between `mpjrun` and the processes that it starts, over one Unix socket for each process.
+//! The messages between `mpjrun`, or the agent of a host, and its processes, over one Unix socket for each process.
 //!
 //! ```text
 //!   frame = u32 length (little endian) · a postcard value of that length
@@ -82,7 +82,8 @@ pub enum ToProcess {
     /// Requests the current waits of the process's ranks. The reply is one [`ToLauncher::BlockedReport`] for each rank.
     /// If `job_ends`, the ranks first write these waits to their traces.
     QueryBlocked { job_ends: bool },
-    /// The job has failed, and its time to end in order is over. The process exits with this code.
+    /// The job has failed, and its time to end in order is over. The process exits with this code, unless it has joined
+    /// by `mpj::connect`.
     JobEnds { code: u8 },
 }
 

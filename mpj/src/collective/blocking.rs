@@ -17,7 +17,7 @@ pub(crate) struct BlockingCall<'a> {
     context: &'a CollContext,
     name: &'static str,
     seq: u32,
-    /// The digest of the first plan.
+    /// The digest of the plans; `None` before the first.
     digest: Option<CallDigest>,
     has_ended: bool,
 }

@@ -1,7 +1,7 @@
 //! The parameters `MPJ_COLL_<OPERATION>`: the rules that select the algorithm of an operation.
 //!
 //! All ranks must select the same algorithm. It is a part of the digest of their messages, so ranks detect a mismatch.
-//! Exception: an alltoallv sends the same messages by each algorithm.
+//! Exception: an alltoallv or alltoallw sends the same messages by each algorithm.
 
 use mpj_collectives::{Operation, Rules};
 use mpj_devices::config::{Config, Parameter, Value};

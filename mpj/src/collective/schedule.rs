@@ -145,7 +145,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
                 }
             };
             if let Err(error) = done {
-                self.fail(error);
+                self.fail_because(error);
             }
         }
     }
@@ -161,16 +161,21 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
             false
         });
         if let Some(error) = failed {
-            let is_consequence = matches!(
-                error.as_fault(),
-                Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::SendCancelled { .. })
-            );
-            // The notice with the cause might have arrived already.
-            let find_cause =
-                || CollState::check_notices(&self.context, &self.call, self.call.seq, true).err();
-            let cause = is_consequence.then(find_cause).flatten();
-            self.fail(cause.unwrap_or(error));
+            self.fail_because(error);
         }
+    }
+
+    /// Fails the schedule with the error of an operation, or with its cause if a notice names it.
+    #[cold]
+    fn fail_because(&mut self, error: Error) {
+        let is_consequence = matches!(
+            error.as_fault(),
+            Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::SendCancelled { .. })
+        );
+        // The notice with the cause might have arrived already.
+        let find_cause = || CollState::check_notices(&self.context, &self.call, self.call.seq, true).err();
+        let cause = is_consequence.then(find_cause).flatten();
+        self.fail(cause.unwrap_or(error));
     }
 
     /// Fails the schedule: cancels its unmatched operations; the matched ones still complete.

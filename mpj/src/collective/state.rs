@@ -34,7 +34,7 @@ struct NoticeLog {
     queries: Vec<(u32, u32, CallDigest)>,
     /// Calls that other ranks have completed: sequence number and rank.
     completed: Vec<(u32, u32)>,
-    /// The earlier call in which the error began that a call is about to return.
+    /// The earlier call that caused the error that a call is about to return.
     origin_seq: Option<u32>,
 }
 

@@ -26,7 +26,7 @@ impl TempBuffers {
     /// are no such buffers.
     ///
     /// # Errors
-    /// A span exceeds its buffer, which is a defect of the algorithm; memory is exhausted.
+    /// A span exceeds its buffer, which is a defect of the algorithm; the size overflows; memory is exhausted.
     #[inline]
     pub(crate) fn for_steps(
         call: &'static str,

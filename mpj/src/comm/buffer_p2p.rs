@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, InPlace, ReceivedBlock, alloc_for};
 use crate::status::Status;
 
-/// The name of all receives of this file in errors.
+/// The name of the receives of buffers in errors.
 const CALL: &str = "recv_buffer";
 
 impl<K> Communicator<K> {

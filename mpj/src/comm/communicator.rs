@@ -60,8 +60,9 @@ impl<K> Communicator<K> {
     }
 
     /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. The path does
-    /// not change the received data. Collectives, and handles without a path, use that of `MPJ_DATA_PATH`. A zero-copy
-    /// send completes when its receiver has the message: see [`DataPath`].
+    /// not change the received data. Communicators made from the handle have its path too. Collectives, and handles
+    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes when its receiver has the message: see
+    /// [`DataPath`].
     ///
     /// ```
     /// use mpj::DataPath;

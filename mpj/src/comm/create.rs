@@ -52,7 +52,7 @@ impl<K> Communicator<K> {
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`](crate::ErrorClass::Group), on all ranks, if a member of a group has
     /// passed another one, or if a group has a process that is not in this communicator. In the first case this
-    /// communicator stays usable.
+    /// communicator stays usable; on an intercommunicator, only members whose group differs from the new one fail.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         Ok(self.as_raw().create(group.as_raw())?.map(Self::new))
     }
@@ -100,8 +100,8 @@ impl Intracomm {
     /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
     /// in any order with other calls. Threads can create communicators concurrently if their tags differ.
     ///
-    /// If a member does not call it, the others wait, as for a missing message. A call with a group whose member of the
-    /// lowest rank is another one is another call.
+    /// If a member does not call it, the others wait, as for a missing message. Calls with groups whose lowest ranks
+    /// differ do not match.
     ///
     /// ```
     /// # mpj::threads(4, |world| {

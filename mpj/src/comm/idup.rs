@@ -21,7 +21,8 @@ impl<K> Communicator<K> {
     /// ```
     ///
     /// # Errors
-    /// As [`dup`](Self::dup). Refused arguments fail at once; the request returns other errors.
+    /// As [`dup`](Self::dup). The call fails if the communicator was freed, an earlier collective has failed, or this
+    /// rank has too many communicators; the request returns other errors.
     pub fn idup(&self) -> Result<DupRequest<K>> {
         Ok(DupRequest { raw: Some(self.as_raw().idup(None)?), kind: PhantomData })
     }

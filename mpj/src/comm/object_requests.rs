@@ -22,7 +22,7 @@ use crate::status::Status;
 const RECV: &str = "irecv_object";
 
 impl<K> Communicator<K> {
-    /// Serializes a value, and starts to send it. The value is free when the call returns. Receive it with
+    /// Serializes a value, and starts to send it. The value can be changed when the call has returned. Receive it with
     /// [`recv_object`](Self::recv_object) or [`irecv_object`](Self::irecv_object).
     ///
     /// # Errors

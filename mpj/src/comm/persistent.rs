@@ -125,7 +125,7 @@ impl<K> Communicator<K> {
 
 type SendInit = fn(&raw::Comm, Buf, i32, i32, Option<KeepAlive>) -> Result<raw::PersistentOperation>;
 
-/// Creates a persistent request that owns its buffer. Each start gets the buffer's address and datatype from `bufs`.
+/// Creates a persistent request that owns its buffer. `start` reads the buffer's address and datatype again.
 fn owned_request<B: Send + Sync + 'static>(
     buf: B,
     start: MessageStartFn<B>,

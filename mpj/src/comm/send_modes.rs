@@ -78,7 +78,7 @@ impl<K> Communicator<K> {
         unsafe { raw::rsend(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag) }
     }
 
-    /// Starts a send as [`isend`](Self::isend) does, for which [`rsend`](Self::rsend) holds (MPI_Irsend).
+    /// Starts a send as [`isend`](Self::isend) does (MPI_Irsend). See [`rsend`](Self::rsend).
     ///
     /// # Errors
     /// As [`send`](Self::send).

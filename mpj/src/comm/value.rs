@@ -145,7 +145,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`alltoall`](Self::alltoall); [`ErrorClass::Count`](crate::ErrorClass::Count) if the number of values is not the number of ranks.
+    /// As [`alltoall`](Self::alltoall); [`ErrorClass::Count`](crate::ErrorClass::Count) if the number of values is not
+    /// the number of ranks.
     pub fn alltoall_value<T: Receivable>(&self, values: &[T]) -> Result<Vec<T>> {
         if values.len() != self.size() {
             // A call that is refused fails on all ranks.

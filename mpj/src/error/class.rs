@@ -46,19 +46,19 @@ error_classes! {
     Type = 3, "MPI_ERR_TYPE";
     /// A tag outside 0 to 2,147,483,647.
     Tag = 4, "MPI_ERR_TAG";
-    /// A communicator that was freed, exists already, or cannot be freed.
+    /// A communicator that was freed, exists already, or does not allow the call.
     Comm = 5, "MPI_ERR_COMM";
-    /// A rank outside the communicator.
+    /// A rank outside the communicator or the group, or one that is listed twice.
     Rank = 6, "MPI_ERR_RANK";
-    /// A request that was cancelled, is still active, or cannot return its buffer.
+    /// A request that was cancelled or dropped, is in the wrong state for the call, or cannot return its buffer.
     Request = 7, "MPI_ERR_REQUEST";
     /// A root outside the communicator.
     Root = 8, "MPI_ERR_ROOT";
     /// A group that does not fit the communicator, or differs between its members.
     Group = 9, "MPI_ERR_GROUP";
-    /// An operation that is not defined for the type.
+    /// An operation that is not defined for the type or the call.
     Op = 10, "MPI_ERR_OP";
-    /// A topology that a communicator does not have, or whose description is invalid.
+    /// A topology that a communicator does not have, or whose description is invalid or differs between ranks.
     Topology = 11, "MPI_ERR_TOPOLOGY";
     /// Dimensions or coordinates that are invalid or do not fit the ranks.
     Dims = 12, "MPI_ERR_DIMS";
@@ -66,7 +66,8 @@ error_classes! {
     Arg = 13, "MPI_ERR_ARG";
     /// An unknown error; not raised here.
     Unknown = 14, "MPI_ERR_UNKNOWN";
-    /// A message longer than its receive buffer or the given limit, or packed data longer than the layout.
+    /// A message longer than its receive buffer or the given limit, or a partitioned message or packed data of the
+    /// wrong length.
     Truncate = 15, "MPI_ERR_TRUNCATE";
     /// Anything else.
     Other = 16, "MPI_ERR_OTHER";

@@ -21,7 +21,7 @@ pub(super) fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// Returns the nearest `f16`, the even one of two.
+/// Returns the nearest `f16`; of two that are equally near, the even one.
 pub(super) fn f32_to_f16(value: f32) -> u16 {
     let (sign, magnitude) = ((value.to_bits() >> 16) as u16 & 0x8000, value.to_bits() & 0x7fff_ffff);
     let rounded = if magnitude > INFINITY {
@@ -42,7 +42,7 @@ pub(super) fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Returns the nearest `bf16`, the even one of two.
+/// Returns the nearest `bf16`; of two that are equally near, the even one.
 pub(super) fn f32_to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {

@@ -76,7 +76,7 @@ located! {
     floats: f32, f64
 }
 
-/// Calls a generic function for the Rust type of a primitive; `None` if the primitive is not a number.
+/// Calls a generic function for the Rust type of a primitive; `None` if it is not an integer, `f32` or `f64`.
 macro_rules! for_number {
     ($primitive:expr, $type:ident => $value:expr) => {
         for_number!(@ $primitive, $type => $value;

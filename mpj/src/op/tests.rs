@@ -1,4 +1,5 @@
-//! Predefined operations: the result on every supported primitive, and on `f64` its independence of operand order.
+//! Operations: the result on every supported primitive, its independence of the operand order on floats and pairs, and
+//! the items that a user function gets.
 
 use mpj_datatypes::Primitive;
 

@@ -26,7 +26,7 @@ use crate::collective::plan::Plan;
 use crate::error::Result;
 use crate::op::Op;
 
-/// Runs a call until it completes. `plan` is that of the call; as an argument of its own it is called directly.
+/// Runs a call until it completes. `plan` is `collective.call.plan`, passed separately so that it is called directly.
 ///
 /// # Safety
 /// The contract of the call.

@@ -2,7 +2,8 @@
 //!
 //! A [`Collective`] is a collective call as a value: [`start`] starts it, [`collective_init`] makes it persistent.
 //! Every rank must start the collectives of a communicator, including blocking ones, in the same order, and can wait
-//! for them in any order. Calls that wait or test make progress for all of them; a rank that only computes makes none.
+//! for them in any order. Calls that wait or test make progress for all of them. Without a progress thread, a rank that
+//! only computes makes none.
 
 use std::sync::Arc;
 

@@ -373,7 +373,7 @@ impl Comm {
     /// match. An unmatched synchronous send of this rank to itself fails with [`Fault::Freed`].
     ///
     /// # Errors
-    /// It was freed before, or it is the world.
+    /// It was freed before, or it is the world or the communicator of this rank alone.
     pub fn free(&self) -> Result<()> {
         let predefined = [(WORLD, "the world"), (ALONE, "the communicator of this rank alone")];
         if let Some((_, what)) = predefined.iter().find(|(id, _)| self.p2p().context() == id << 2) {

@@ -25,7 +25,7 @@ const CALL_ADJACENT: &str = "dist_graph_adjacent";
 /// # Errors
 /// As [`barrier`](super::barrier); [`ErrorClass::Rank`] if a neighbour is out of range, [`ErrorClass::Arg`] if there is
 /// not one weight for each edge; [`ErrorClass::Topology`] if the two ends of an edge do not pass it equally often, or if
-/// the ranks differ in `reorder` or in the use of weights.
+/// the ranks differ in `reorder` or in the use of weights; a rank has too many communicators.
 pub fn dist_graph_create_adjacent(
     comm: &Comm,
     (sources, destinations): (&[usize], &[usize]),

@@ -13,7 +13,7 @@ use crate::status::Status;
 const CALL: &str = "generalized request";
 
 /// Called by each wait or test that returns the outcome of a completed request, on that thread, with the status of
-/// [`Completer::complete`]. Its result is the outcome.
+/// [`Completer::complete`]. Its result is the outcome. It is not called if the request was completed with an error.
 pub type QueryHook = Box<dyn Fn(Status) -> Result<Status> + Send + Sync>;
 
 /// Called by a cancel of the request, on that thread; the argument says whether the request is complete. Returns whether

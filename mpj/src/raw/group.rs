@@ -29,7 +29,7 @@ pub struct RankRange {
     pub first: i32,
     /// The bound, which need not be one of the ranks.
     pub last: i32,
-    /// The difference between two ranks; not 0.
+    /// The difference between two successive ranks; not 0.
     pub stride: i32,
 }
 
@@ -181,7 +181,7 @@ pub fn group_translate(from: &Group, ranks: impl Iterator<Item = i32>, to: &Grou
     ranks.map(translate).collect()
 }
 
-/// Checks that the processes of `group` are members of a communicator, each once. `named` is the name of the parent.
+/// Checks that the processes of `group` are members of a communicator, whose group is `parent`, each once.
 pub(super) fn check_subset(call: &'static str, group: &Group, parent: &Group) -> Result<()> {
     for (rank, peer) in (0..).zip(group.iter()) {
         let world_rank = peer.0;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   message     tag                          contents
-//!   handshake   the user's                   first tag of the parts, number of parts, bytes of a part
-//!   part        negative: PART_TAGS + n      the items of the part
+//!   handshake   the user's                   number of the first part, number of parts, bytes of a part
+//!   part        negative: i32::MIN + n       the items of the part
 //! ```
 //! Each partitioned send reserves one tag of this rank for each of its parts. The sender sends one handshake when the
 //! request is created, and the receiver posts its receive then, so both match in the order of creation.

@@ -59,8 +59,8 @@ enum Part {
 /// creation. The two numbers of parts may differ. Other receives do not match.
 ///
 /// # Errors
-/// The rank or the tag is invalid, the communicator was freed, or its receiver has exited; [`ErrorClass::Arg`] if `parts`
-/// is 0 or above 2^20; [`ErrorClass::Count`] if it does not divide the number of items.
+/// The rank or the tag is invalid, the communicator was freed, or the receiver has exited; [`ErrorClass::Arg`] if
+/// `parts` is 0 or above 2^20; [`ErrorClass::Count`] if it does not divide the number of items.
 pub fn psend_init(
     comm: &Comm,
     buf: Buf,

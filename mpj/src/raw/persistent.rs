@@ -23,8 +23,9 @@ use crate::status::Status;
 /// [`recv_init`](super::recv_init) and the like, or a partitioned message of [`psend_init`](super::psend_init) or
 /// [`precv_init`](super::precv_init). It can be started any number of times.
 ///
-/// The calls for several requests accept a [`Request`](super::Request) made from it, which then stays in its place. If it
-/// is dropped while it is active, its operation continues.
+/// The calls for several requests accept a [`Request`](super::Request) made from it, which then stays in its place. If
+/// it is dropped while it is active, its operation continues; but unready parts are not sent, and a partitioned receive
+/// that has not matched is cancelled.
 #[derive(Debug)]
 pub struct PersistentOperation(Kind);
 
@@ -117,7 +118,7 @@ impl PersistentOperation {
     ///
     /// # Errors
     /// As [`start`](Self::start); the items of a collective differ in number, type or layout, of which the other ranks
-    /// are notified.
+    /// are notified; the message is partitioned.
     ///
     /// # Safety
     /// As [`start`](Self::start).
@@ -168,8 +169,8 @@ impl PersistentOperation {
     /// Sends a part of a partitioned send (MPI_Pready). Several threads may call it at once.
     ///
     /// # Errors
-    /// There is no such part, it is ready already, the request is not active, or it is another request; the errors of a
-    /// [`send`](super::send), which the operation returns, too.
+    /// There is no such part, it is ready already, or the request is not active or not a partitioned send; the errors
+    /// of a [`send`](super::send), which the operation returns, too.
     ///
     /// # Safety
     /// The contract of a send buffer for the items of the part, until the operation has completed.
@@ -197,7 +198,7 @@ impl PersistentOperation {
     /// it has not (MPI_Parrived). Returns true if the request is not active. Several threads may call it at once.
     ///
     /// # Errors
-    /// There is no such part, it could not be received, or it is another request.
+    /// There is no such part, it could not be received, or the request is not a partitioned receive.
     pub fn parrived(&self, part: usize) -> Result<bool> {
         match &self.0 {
             Kind::PartReceiver(recv) => recv.parrived(part),

@@ -37,7 +37,7 @@ pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
     Ok(found.map(|message| Status::of(&message)))
 }
 
-/// Waits for a message as [`probe`] does, and extracts it: only [`mrecv`] can receive it then.
+/// Waits for a message as [`probe`] does, and extracts it: only the returned value can then be used to receive it.
 ///
 /// # Errors
 /// As [`probe`]; [`PROC_NULL`] is rejected.

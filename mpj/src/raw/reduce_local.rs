@@ -41,7 +41,7 @@ pub unsafe fn reduce_local(incoming: &Buf, result: &Buf, op: &Op) -> Result<()> 
 
 /// Copies the items, which checks their values; returns `into`.
 fn copied(from: Buf, into: Buf) -> Result<Buf> {
-    // SAFETY: the caller of `reduce_local` guarantees valid items.
+    // SAFETY: the contract of `reduce_local` for `incoming`.
     let source = unsafe { Source::new(from, None) }.map_err(|error| Error::buf(CALL, error))?;
     // SAFETY: the memory belongs to the caller of this function.
     let target = unsafe { Target::new(into.clone(), None) }.map_err(|error| Error::buf(CALL, error))?;

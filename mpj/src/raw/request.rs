@@ -28,7 +28,7 @@ enum State {
     Collective(Arc<CollectiveTask>),
     Persistent(Box<PersistentOperation>),
     Generalized(Arc<Generalized>),
-    /// A send and a receive, whose status is that of both.
+    /// A send and a receive. The status is that of the receive.
     Pair(Box<[Request; 2]>),
     Flush(BufferFlush),
 }
@@ -225,7 +225,8 @@ impl Request {
         }
     }
 
-    /// Waits at most for `limit`, and returns the status if the operation has completed. Makes progress at least once.
+    /// Waits at most for `limit`, and returns the status if the operation has completed. If it is pending, makes
+    /// progress at least once.
     ///
     /// # Errors
     /// The error of the operation.

@@ -26,7 +26,7 @@ pub struct VirtualTopology {
     pub(super) destinations: Vec<Neighbor>,
     /// The numbers of blocks in a receive and in a send buffer, which include those of missing neighbours.
     pub(super) block_counts: (usize, usize),
-    /// An edge of a graph without its reverse, which neighbourhood collectives need.
+    /// An edge of a graph that lacks its reverse. Neighbourhood collectives need the reverse of each edge.
     pub(super) one_way_edge: Option<(usize, usize)>,
 }
 
@@ -96,7 +96,7 @@ pub fn topology(comm: &Comm) -> Option<&VirtualTopology> {
 ///
 /// # Errors
 /// As [`barrier`](super::barrier); [`ErrorClass::Dims`] if the grid is invalid or has more cells than the communicator
-/// has ranks; [`ErrorClass::Topology`] if the ranks have passed different arguments.
+/// has ranks; [`ErrorClass::Topology`] if the ranks have passed different arguments; a rank has too many communicators.
 pub fn cart_create(comm: &Comm, dims: &[Dim], reorder: bool) -> Result<Option<Comm>> {
     comm.collective("cart", |blocking| {
         let layout = cart_layout(comm, "cart", dims)?;
@@ -126,7 +126,8 @@ pub fn cart_map(comm: &Comm, dims: &[Dim]) -> Result<Option<u32>> {
 ///
 /// # Errors
 /// As [`barrier`](super::barrier); [`ErrorClass::Topology`] if the communicator is not a grid, or if the ranks have
-/// passed different flags; [`ErrorClass::Dims`] if there is not one flag for each dimension.
+/// passed different flags; [`ErrorClass::Dims`] if there is not one flag for each dimension; a rank has too many
+/// communicators.
 pub fn cart_sub(comm: &Comm, keep: &[bool]) -> Result<Comm> {
     comm.collective("cart_sub", |blocking| {
         let layout = match topology(comm).map(VirtualTopology::layout) {
@@ -152,7 +153,7 @@ pub fn cart_sub(comm: &Comm, keep: &[bool]) -> Result<Comm> {
 ///
 /// # Errors
 /// As [`barrier`](super::barrier); [`ErrorClass::Topology`] if the graph is invalid or has more nodes than the
-/// communicator has ranks, or if the ranks have passed different arguments.
+/// communicator has ranks, or if the ranks have passed different arguments; a rank has too many communicators.
 pub fn graph_create(comm: &Comm, index: &[usize], edges: &[usize], reorder: bool) -> Result<Option<Comm>> {
     comm.collective("graph", |blocking| {
         let layout = graph_layout(comm, "graph", index, edges)?;

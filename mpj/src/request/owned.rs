@@ -314,7 +314,7 @@ fn buffer_lost_error() -> Error {
 
 impl<B> Drop for Request<B> {
     fn drop(&mut self) {
-        // Without the operation, it is unknown whether a buffer is still used: `wait` has panicked.
+        // The outcome was taken, or `wait` has panicked. After a panic, the operation might still use the buffer.
         let Some(raw) = self.raw.take() else { return };
         if self.is_recv {
             raw.cancel();

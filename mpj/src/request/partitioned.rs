@@ -35,7 +35,7 @@ impl<T> PartBuffer<T> {
     pub(crate) fn new(items: Box<[T]>, parts: usize) -> Arc<Self> {
         let len = items.len();
         let base = NonNull::from(Box::leak(items)).cast();
-        // `raw` rejects 0 parts, and lengths that it does not divide.
+        // `raw` rejects 0 parts, and lengths that are not multiples of `parts`.
         Arc::new(PartBuffer { base, len, part_len: len.checked_div(parts).unwrap_or(0) })
     }
 
@@ -129,7 +129,7 @@ impl<T> PartitionedSend<T> {
             check_ready("psend_init", &self.raw)?;
             self.raw.wait()?;
         }
-        // SAFETY: the parts are initialised. Each is written only by its `PartMut`, which becomes a call of `pready`.
+        // SAFETY: the parts are initialised. Only its `PartMut` writes a part, and the call of `pready` consumes it.
         unsafe { self.raw.start()? };
         Ok(self.filling())
     }

@@ -74,7 +74,7 @@ struct OverflowSlots {
     free: Vec<u32>,
     /// The slots, inline or in this list, of operations that were pending when their request was dropped.
     detached: Vec<OpSlot>,
-    /// If `detached` has more slots than this, the next insertion frees those of completed operations.
+    /// If `detached` has more slots than this, the next insertion in this list frees those of completed operations.
     sweep_at: usize,
 }
 
@@ -261,7 +261,7 @@ impl<'c> ScopeOps<'c> {
         self.with_wakes(slot, |op| op.is_some_and(cancel))
     }
 
-    /// Waits until every operation has completed. If the scope has panicked, cancels the unmatched operations first.
+    /// Waits for each operation. If the scope has panicked, first cancels that operation if it is unmatched.
     ///
     /// Sends are cancelled, too. Otherwise this call might wait for a receiver that first waits for another message,
     /// which this rank will not send. The panic is reported only after this call.

@@ -27,7 +27,8 @@ impl<T, const N: usize> SlotMemory<T, N> {
 ///
 /// # Invariants
 /// 1. Only one thread sets flags of `occupied`. It then is the holder of the slot until it passes the slot to another
-///    thread. Only the holder accesses the value, until it clears the flag. All threads only read a shared value.
+///    thread. Only the holder accesses the value, until it clears the flag. While it lets other threads read the value,
+///    no thread writes it.
 /// 2. The value of an occupied slot is initialised.
 /// 3. No other `Slots` uses the storage.
 pub(super) struct Slots<'r, T, const N: usize> {

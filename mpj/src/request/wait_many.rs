@@ -15,9 +15,9 @@ use crate::raw::{
 };
 use crate::status::Status;
 
-/// An operation that can be waited for together with others: a [`Request`](crate::Request), a
+/// An operation that can be waited for together with others, such as a [`Request`](crate::Request), a
 /// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), an [`ActiveRequest`](crate::ActiveRequest)
-/// of a persistent request, or a [`RequestRef`] of any of these.
+/// of a persistent request, or a [`RequestRef`] of any other operation.
 ///
 /// Operations of one type go into one vector. For operations of different types, wait for their [`RequestRef`]s.
 /// Afterwards each operation returns its own buffer at once:

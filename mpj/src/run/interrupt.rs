@@ -1,7 +1,7 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
 //! Only [`run`](crate::run) and its variants install the handlers. The action of a signal that is already ignored or
-//! handled is not changed. Nothing is printed if the only rank does not wait.
+//! handled is not changed. Nothing is printed if this process has one rank, and that does not wait.
 //!
 //! | signal | first | again |
 //! |---|---|---|

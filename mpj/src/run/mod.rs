@@ -79,9 +79,9 @@ where
 /// The kind of call that runs ranks. Only `Program` prints why the job failed and may exit the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// [`run`] and its variants.
+    /// [`run`] and its variants, and [`init`] at a rendezvous.
     Program,
-    /// [`threads`].
+    /// [`threads`] and [`connect`].
     Library,
 }
 
@@ -168,7 +168,7 @@ where
     }
 }
 
-/// Prints a message for the user of a program, whose code gets errors as values.
+/// Prints a message for the user of a program. The program itself gets errors as values.
 pub(crate) fn print_error(message: &dyn fmt::Display) {
     // If standard error is closed, the message is lost.
     let _ = std::io::stderr().write_all(format!("mpj: {message}\n").as_bytes());

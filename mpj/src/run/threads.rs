@@ -87,8 +87,8 @@ impl std::error::Error for JobError {}
 
 /// Runs `f` as `n` ranks, each on a thread of this process, and returns their results in order of rank.
 ///
-/// No launcher is needed: for unit tests, examples and programs on one host. The error type of a closure must be known,
-/// as here by its last line; or pass a named function `fn rank(world: World) -> mpj::Result<…>`.
+/// It needs no launcher, and is meant for unit tests, examples and programs on one host. The error type of a closure
+/// must be known, as here by its last line; or pass a named function `fn rank(world: World) -> mpj::Result<…>`.
 /// ```
 /// let squares = mpj::threads(4, |world| {
 ///     let mut sum = [0usize];

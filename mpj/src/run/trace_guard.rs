@@ -18,8 +18,8 @@ pub(crate) struct TraceGuard(TraceHandle);
 pub(crate) struct TraceHandle(Arc<Mutex<Option<TraceFiles>>>);
 
 impl TraceGuard {
-    /// Begins the trace if `MPJ_TRACE` is set and this process hosts all ranks of the job. On an error it prints the
-    /// reason, and the job is not traced.
+    /// Begins the trace if `MPJ_TRACE` is set, this process has no launcher, and it hosts all ranks of the job. On an
+    /// error it prints the reason, and the job is not traced.
     pub(crate) fn begin(boots: &[Arc<dyn Boot>], config: &mut Config) -> Self {
         TraceGuard(TraceHandle(Arc::new(Mutex::new(begin(boots, config)))))
     }

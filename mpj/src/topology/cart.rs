@@ -98,7 +98,8 @@ impl Cart {
     ///
     /// # Errors
     /// As [`barrier`](Intracomm::barrier); [`ErrorClass::Dims`](crate::ErrorClass::Dims) if there is not one flag for
-    /// each dimension, [`ErrorClass::Topology`](crate::ErrorClass::Topology) if the ranks have passed different flags.
+    /// each dimension, [`ErrorClass::Topology`](crate::ErrorClass::Topology) if the ranks have passed different flags;
+    /// a rank has too many communicators.
     pub fn sub(&self, keep: &[bool]) -> Result<Cart> {
         raw::cart_sub(self.as_raw(), keep).and_then(Cart::new)
     }

@@ -59,7 +59,7 @@ fn balanced(cells: usize, count: usize) -> Vec<usize> {
     let mut best = Vec::new();
     let mut spread = usize::MAX;
     for low in search.divisors.iter().rev().copied().filter(|low| power(*low, count) <= cells) {
-        // No size is below the largest prime or below the root. Both bounds hold for each smaller `low`, too.
+        // The largest size is at least the largest prime and the root. Both bounds hold for each smaller `low`, too.
         let least = search.at_least_root(cells / low, others).max(primes[0]);
         if least - low >= spread {
             break;

@@ -81,7 +81,7 @@ fn cells_by_block(grid: &CartLayout, block: &[usize]) -> Vec<usize> {
     cells
 }
 
-/// Fills one host after the other with the node that has the most edges to the nodes already there.
+/// Fills one host after the other, each time with the node whose edges to the nodes already there have the most weight.
 fn grow_by_host(nodes: usize, edges: &[(usize, usize, u32)], hosts: &[u32]) -> Vec<u32> {
     let mut neighbors = vec![Vec::new(); nodes];
     for (one, other, weight) in edges {

@@ -208,7 +208,10 @@ fn abort_fails_communicators_without_the_aborting_rank() {
         let error = half.recv(&mut [0u8], ANY_SOURCE, ANY_TAG).expect_err("aborted");
         // The error names the death of rank 0, or that of the other member with rank 0 as its cause.
         let text = error.to_string();
-        assert!(text.contains("rank 0") && text.contains("aborted the job with code 17: no way on"), "{text}");
+        assert!(
+            text.contains("rank 0") && text.contains("aborted the job with code 17: no way on"),
+            "{text}"
+        );
         Err(error)
     });
     let error = outcome.expect_err("aborted");

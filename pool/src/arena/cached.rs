@@ -91,8 +91,8 @@ impl<S: Storage> Arena<S> {
 
     /// Frees a live block into the cache of the calling thread if possible.
     ///
-    /// The function is short and has a single call for all rare cases, so that the drop of a block can be inlined, or
-    /// at least saves no registers.
+    /// The function is short and has a single call for all rare cases, so that the compiler can inline the drop of a
+    /// block, or at least need not save registers there.
     ///
     /// # Safety
     /// As for `free_to_region`.

@@ -62,7 +62,7 @@ impl RunList {
         self.0 <= Self::WHOLE.0
     }
 
-    /// Returns the list for a group that has no run of this list's length; its longest run has the length `longest`.
+    /// Returns the list for a group whose runs hold no block of this list; its longest run has the length `longest`.
     pub(super) fn next_lower(self, longest: u32) -> RunList {
         match self.0.checked_sub(1) {
             Some(below) if longest > 0 => RunList(below).min(RunList::of(longest)),

@@ -135,7 +135,7 @@ pub(crate) fn with_owned_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> 
         owned.try_borrow().ok()?.iter().find(|known| known.id == id).map(|known| known.cache)
     });
     // SAFETY: this thread's `OWNER` frees it only when the thread exits, or when another cache is attached after the
-    // end of the pool. The caller of `action` has the pool.
+    // end of the pool. The caller keeps the pool alive during this call.
     known.ok().flatten().map(|cache| action(unsafe { cache.as_ref() }))
 }
 

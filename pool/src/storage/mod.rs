@@ -140,7 +140,7 @@ pub enum StorageError {
     },
     /// A system call or the allocator failed.
     Refused {
-        /// The bytes requested, or 0 if an existing segment or file was to be attached.
+        /// The number of bytes that the call was for, or 0 if it opens or examines an existing segment or file.
         asked: usize,
         /// The call that failed.
         call: &'static str,

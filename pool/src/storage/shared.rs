@@ -7,8 +7,8 @@ use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
-/// With these seals, no process can shrink the file (an access beyond its end is SIGBUS), grow it (header and file
-/// would disagree), or add other seals.
+/// With these seals, no process can shrink the file (an access beyond its end would raise SIGBUS), grow it (header and
+/// file would disagree), or add other seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Memory that other processes can map, and whose blocks this process allocates. Available on Linux.

@@ -144,7 +144,7 @@ impl<S: Storage> Buddy<S> {
     ///
     /// # Errors
     /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB (1 GiB with 32-bit addresses),
-    /// or if its map cannot be allocated.
+    /// [`StorageError::MapMemory`] if its map cannot be allocated.
     pub fn fixed(storage: S) -> Result<Buddy<S>, StorageError> {
         Ok(Buddy { arena: Arena::fixed(storage, None)? })
     }

@@ -83,7 +83,7 @@ fn budget(limit: usize) -> usize {
 
 // SAFETY: the arena may be used and released on any thread.
 unsafe impl<S: Storage> Send for Magazine<S> {}
-// SAFETY: as above; all mutable state is under the locks of the arena or belongs to one thread.
+// SAFETY: as above; all mutable state is atomic, under the locks of the arena, or belongs to one thread.
 unsafe impl<S: Storage> Sync for Magazine<S> {}
 
 impl<S: Storage> Pool for Magazine<S> {

@@ -15,9 +15,9 @@ const MAX_THREADS: usize = 256;
 
 /// Measures messages, collectives, datatypes, pools and codecs
 ///
-/// Rank 0 prints comma-separated lines during the measurement. Lines that start with # are remarks. Ranks are processes
-/// under mpjrun, and otherwise threads of this process. Each rank is bound to its own cores if there are enough.
-/// mpj-perf PROGRAM --help lists the columns and options of a program.
+/// Rank 0 prints comma-separated lines during the measurement. Lines that start with # are remarks. A launcher such as
+/// mpjrun starts the ranks; otherwise they are threads of this process. Each rank is bound to its own cores if there are
+/// enough. mpj-perf PROGRAM --help lists the columns and options of a program.
 ///
 /// Examples:
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Ranks {
-    /// Number of ranks, as threads of this process; under mpjrun, it must equal mpjrun's -n [default: 2]
+    /// Number of ranks, as threads of this process; under a launcher, it must equal the job's number [default: 2]
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) ranks: Option<usize>,
 }
@@ -231,7 +231,7 @@ pub(crate) struct CollArgs {
     /// Largest vector or block in bytes
     #[arg(default_value_t = 1_048_576)]
     pub(crate) max_bytes: usize,
-    /// Measure every algorithm of each operation instead of those that the rules MPJ_COLL_* select
+    /// Measures every algorithm of each operation instead of those that the rules MPJ_COLL_* select
     #[arg(long)]
     pub(crate) algorithms: bool,
     #[command(flatten)]

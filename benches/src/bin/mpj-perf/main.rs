@@ -130,7 +130,7 @@ fn main() -> ExitCode {
         let size = world.size();
         let why = match ranks {
             Some(requested) if requested != size => {
-                Some(format!("-n {requested}, but mpjrun started {size} ranks"))
+                Some(format!("-n {requested}, but the job has {size} ranks"))
             }
             _ => program.rejection(size),
         };

@@ -51,7 +51,7 @@ struct CgArgs {
     /// Problem size: S, W, A, B or C
     #[arg(value_parser = Class::parse)]
     class: Class,
-    /// Number of ranks, a power of two, as threads of this process; under mpjrun, equal to mpjrun's -n [default: 1]
+    /// Number of ranks, a power of two, as threads of this process; under a launcher, that of the job [default: 1]
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks, allow_negative_numbers = true)]
     ranks: Option<usize>,
     /// Runs one outer iteration fewer than the class specifies, so that the run does not verify
@@ -84,7 +84,7 @@ fn run_rank(world: &World, args: CgArgs) -> Result<u8, Error> {
     let leader = world.rank() == 0;
     let rejection = match args.ranks {
         Some(ranks) if ranks != world.size() => {
-            Some(format!("-n {ranks}, but mpjrun started {} ranks", world.size()))
+            Some(format!("-n {ranks}, but the job has {} ranks", world.size()))
         }
         _ => Params::of(args.class).rejection(world.size()),
     };

@@ -18,8 +18,9 @@ pub(super) struct LengthPrefixed<'a, 'de> {
     left: usize,
     /// Announced elements that are above the limit.
     surplus: u64,
-    /// The number of elements to read when the sequence began, then the number of unread bytes at that time.
+    /// The number of elements to read when the sequence began; 0 after its end.
     count: usize,
+    /// The number of unread bytes when the sequence began.
     initial_bytes: usize,
     hint: usize,
 }

@@ -28,7 +28,7 @@ const LENT_BLOCK: Memory = Memory { in_region: true, ..USER };
 const OWN: Memory = Memory { is_owned: true, can_export: true, ..USER };
 const OWN_STRIDED: Memory = Memory { is_contiguous: false, can_export: false, ..OWN };
 const OWN_BLOCK: Memory = Memory { in_region: true, ..OWN };
-/// A block outside of the pool whose memory the device can export. A bounce buffer is such a block.
+/// A block outside of the device's exportable storage, such as a bounce buffer.
 const OTHER_BLOCK: Memory = Memory { can_export: false, ..OWN_BLOCK };
 
 const ALL_MEMORY: [Memory; 7] = [USER, STRIDED, LENT_BLOCK, OWN, OWN_STRIDED, OWN_BLOCK, OTHER_BLOCK];

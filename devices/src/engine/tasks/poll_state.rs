@@ -17,8 +17,8 @@ impl PollState {
         PollState(AtomicU8::new(IDLE))
     }
 
-    /// Polls the task, unless another thread is polling it: that thread then polls once more if `has_progress`. Returns
-    /// whether this call completed the task.
+    /// Polls the task, unless another thread is polling it. If `has_progress` is true, that thread polls once more.
+    /// Returns whether this call completed the task.
     pub(super) fn poll(&self, has_progress: bool, mut poll: impl FnMut() -> bool) -> bool {
         // SYNC task-hand (acquire, release): the next poll, on any thread, sees everything that this thread has seen
         // before.

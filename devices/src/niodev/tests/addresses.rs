@@ -102,7 +102,10 @@ fn ports_of_the_range_are_used_until_none_is_left() {
     ports.sort_unstable();
     // Other programs might use some of the ports.
     assert!(!ports.is_empty() && ports.iter().all(|port| (first..first + 4).contains(port)), "{ports:?}");
-    assert_eq!(why, format!("all ports {range} of 127.0.0.1 are in use: widen MPJ_NIO_PORTS"));
+    assert_eq!(
+        why,
+        format!("all ports {range} of 127.0.0.1 are in use or forbidden: choose others with MPJ_NIO_PORTS")
+    );
     open.clear();
     assert!(listen(&config, false).is_ok());
     for wrong in ["", "x", "5-4", "0-9", "1-70000"] {
@@ -193,7 +196,7 @@ fn peer_without_descriptors_is_lost_although_it_drops_connections() {
         }
     };
     assert_eq!((attempts, &lost[..]), (16, "no descriptor is left"));
-    // A connection of the pair, also one that the peer has found, shows that it has descriptors.
+    // The verdict `Duplicate` shows that the peer has descriptors, so it resets the count.
     let mut connector =
         Connector::new(rank.device.shared.connection(1), vec!["127.0.0.1:9".parse().unwrap()]);
     for _ in 0..40 {

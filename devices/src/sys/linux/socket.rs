@@ -1,4 +1,4 @@
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,7 +28,8 @@ pub(crate) fn listen(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAdd
     Ok((socket, at))
 }
 
-/// Listens as [`listen`] does, even if connections of an earlier process at that port are in the state TIME_WAIT.
+/// Listens as [`listen`] does at a port other than 0, even if connections of an earlier process there are in the state
+/// TIME_WAIT.
 pub(crate) fn listen_again(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
     let socket = stream(&at)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -123,4 +124,27 @@ pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
     // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
+/// Returns the user and the process at the other end of a Unix socket. The process id is 0 if that process is in another
+/// process id namespace.
+// Not rustix's `socket_peercred`, whose process id is never 0.
+pub fn peer_of_unix(socket: &impl AsRawFd) -> Result<(u32, i32), Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the call writes at most `len` bytes, which `peer` has.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if rc == 0 {
+        Ok((peer.uid, peer.pid))
+    } else {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("boot_suite_passes_under_the_environment", boot_suite_passes_under_the_environment),
     ("message_programs_run_under_the_environment", message_programs_run_under_the_environment),
     ("ranks_share_memory_with_those_of_their_host", ranks_share_memory_with_those_of_their_host),
+    ("ranks_may_have_process_id_namespaces_of_their_own", ranks_may_have_process_id_namespaces_of_their_own),
     ("variables_of_sites_state_the_rank", variables_of_sites_state_the_rank),
     ("rank_0_may_come_last", rank_0_may_come_last),
     ("environment_hosts_with_a_late_name", environment_hosts_with_a_late_name),
@@ -143,6 +144,40 @@ fn ranks_share_memory_with_those_of_their_host() {
     let ended: Vec<Ended> = [0, 1, 2].map(with_file).into_iter().map(Job::end).collect();
     assert_pairs(&ended, "aaa");
     std::fs::remove_file(file).unwrap();
+}
+
+/// As in containers of one pod: the kernel reports the process id 0 for a process of another namespace.
+fn ranks_may_have_process_id_namespaces_of_their_own() {
+    const UNSHARE: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let can_unshare = Command::new("unshare").args(UNSHARE).arg("true").stderr(Stdio::null()).status();
+    if !can_unshare.is_ok_and(|status| status.success()) {
+        say("SKIPPED: this process cannot make process id namespaces");
+        return;
+    }
+    // Rank 0 runs the agent of the host.
+    for apart in 0..3 {
+        let port = free_port();
+        let jobs = (0..3).map(|rank| {
+            let (rank_text, at) = (rank.to_string(), format!("localhost:{port}"));
+            let mut command = if rank == apart {
+                let mut command = Command::new("unshare");
+                command.args(UNSHARE).arg(std::env::current_exe().unwrap());
+                command
+            } else {
+                Command::new(std::env::current_exe().unwrap())
+            };
+            command.args(["rank", "exchange"]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+            let own = [
+                ("MPJ_RANK", &*rank_text),
+                ("MPJ_SIZE", "3"),
+                ("MPJ_RENDEZVOUS", &at),
+                ("MPJ_SECRET", SECRET),
+            ];
+            watch(command.envs(own)).0
+        });
+        let ended: Vec<Ended> = jobs.collect::<Vec<_>>().into_iter().map(Job::end).collect();
+        assert_eq!(codes(&ended), [Some(0); 3], "rank {apart} is apart: {ended:#?}");
+    }
 }
 
 fn variables_of_sites_state_the_rank() {

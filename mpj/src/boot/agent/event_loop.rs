@@ -26,14 +26,14 @@ use crate::run::{Caller, print_last_error};
 const END_TIME: Duration = Duration::from_secs(1);
 const ROOT_END_TIME: Duration = Duration::from_secs(2);
 
-/// How often an agent looks for processes that have exited before they connected.
+/// The interval at which an agent checks for processes that have exited before they connected.
 pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported by
 /// its process manager, if that reports the exits of processes.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs an agent until its processes have left; the root runs until all processes of the job have left.
+/// Runs an agent until its processes have left (the root: all processes of the job), or until the job has failed.
 pub(super) fn run(setup: AgentSetup, manager: Box<dyn ProcessManager>) {
     let mut agent = Agent::new(setup, manager);
     agent.manager.joined();
@@ -63,7 +63,7 @@ pub(super) enum Stage {
     Running,
     /// All processes of this host have left, and the root closes the connection when it has read everything.
     Leaving,
-    /// The job ends with this code, and the process manager gets the request at this time.
+    /// The job ends with this code; [`Agent::begin_end`] is called at this time.
     Failed(u8, Instant),
     /// The job ends with this code: the process manager is killing it, and should have killed this process at this
     /// time. Without a process manager, the processes of this host and, at the root, the other agents have got the
@@ -113,7 +113,7 @@ pub(super) struct Agent {
     pub(super) accepts_at: Option<Instant>,
     /// The time since which a process waits because this process lacks descriptors.
     pub(super) lacks_since: Option<Instant>,
-    /// When to look for processes that have exited before they connected; `None` after all have connected.
+    /// When to check for processes that have exited before they connected; `None` after all have connected.
     pub(super) arrivals_due: Option<Instant>,
     /// The processes of this host, by the index of their rank.
     pub(super) processes: Vec<LocalProcess>,
@@ -259,7 +259,7 @@ impl Agent {
     /// Ends the processes of the job, or requests that the process manager kills them.
     pub(super) fn begin_end(&mut self, code: u8, now: Instant) {
         if self.manager.kills_processes() {
-            // If the process manager has exited, its other processes kill the job.
+            // If the process manager of this host has exited, those of other hosts kill the job.
             let _ = self.manager.abort(code);
             self.stage = Stage::Ending(code, now + KILL_WAIT);
             return;
@@ -301,7 +301,7 @@ impl Agent {
         (self.stage, self.is_orderly) = (Stage::Over, true);
     }
 
-    /// Prints why the job fails, and ends it with an exit code.
+    /// Prints why the job fails, except for a library, and begins to end it with an exit code.
     pub(super) fn fail(&mut self, code: u8, line: &str) {
         if self.manager.caller() == Caller::Program {
             print_last_error(line.to_owned());
@@ -310,7 +310,8 @@ impl Agent {
     }
 
     fn flush(&mut self) {
-        // If bytes remain, the next wait includes the socket. Other hosts are farther away, and pass messages on.
+        // If bytes remain, the next wait includes the socket. Other hosts come first: they are farther away, and pass
+        // messages on.
         match &mut self.role {
             Role::Root { relays, .. } => {
                 for relay in relays.values_mut() {

@@ -78,7 +78,7 @@ impl Asking {
         self.last + if self.count < ATTEMPTS { ATTEMPT_INTERVAL } else { LAST_REPLY }
     }
 
-    /// Starts the next attempt if it is due, and returns the next state if there is an answer.
+    /// Starts the next attempt if it is due. Returns the next state after an answer, or after all attempts have failed.
     fn check(&mut self, at: SocketAddr, now: Instant) -> Option<State> {
         let (mut connected, mut refused) = (None, false);
         self.attempts.retain(|socket| match outcome(socket) {
@@ -212,7 +212,7 @@ pub(in crate::boot) struct WatchPort {
     max_accepted: usize,
 }
 
-/// The time between two calls of [`WatchPort::accept`]. The kernel answers connections that were not accepted yet.
+/// The longest time between two calls of [`WatchPort::accept`]. The kernel answers connections that wait for a call.
 pub(super) const ACCEPT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl WatchPort {
@@ -235,7 +235,7 @@ impl WatchPort {
     pub(super) fn accept(&mut self) {
         for (listener, _) in &self.listeners {
             while let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-                // By default, this ends a connection whose other end has vanished after two hours.
+                // A connection whose other end has vanished then ends, by default after two hours.
                 let _ = sockopt::set_socket_keepalive(&socket, true);
                 self.accepted.push(socket);
             }
@@ -308,7 +308,7 @@ mod tests {
         let mut watch = HostWatch::new(port.listeners[0].1);
         assert_eq!(settle(&mut watch), HostState::Reachable);
         drop(port);
-        // The connection ends; every other attempt is refused.
+        // The connection ends, and later attempts are refused.
         until(|| watch.check(Instant::now()) != HostState::Reachable);
         assert_eq!(watch.check(Instant::now()), HostState::Unknown);
         assert!(watch.due().is_none() && watch.to_poll().next().is_none());

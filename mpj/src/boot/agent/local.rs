@@ -11,8 +11,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use mpj_devices::HostId;
+use mpj_devices::network::peer_of_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::boot::rendezvous::fnv1a;
 
@@ -155,12 +156,13 @@ impl RankSocket {
     }
 }
 
-/// Returns the process id of the other end, which must belong to the user of this process.
+/// Returns the process id of the other end, or 0 (see [`peer_of_unix`]); it must belong to the user of this process.
 fn check_user(stream: &UnixStream) -> Result<i32, String> {
-    let peer = sockopt::socket_peercred(stream).map_err(|e| io::Error::from(e).to_string())?;
-    match peer.uid == rustix::process::getuid() {
-        true => Ok(peer.pid.as_raw_nonzero().get()),
-        false => Err(format!("it belongs to user {}", peer.uid.as_raw())),
+    let (user, process) = peer_of_unix(stream).map_err(|e| io::Error::from(e).to_string())?;
+    if user == rustix::process::getuid().as_raw() {
+        Ok(process)
+    } else {
+        Err(format!("it belongs to user {user}"))
     }
 }
 

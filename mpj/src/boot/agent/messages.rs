@@ -33,7 +33,7 @@ pub(in crate::boot) enum FromRoot {
     ToProcess { rank: u32, message: ToProcess },
     /// A message to all processes that have joined.
     ToJoined(ToProcess),
-    /// The job has failed, and its time to end in order is over. The processes of the host exit with this code.
+    /// The job has failed, and its time to end in order is over. The processes of the host get this code.
     JobEnds { code: u8 },
     /// The agent can watch the host of the root at this address.
     Watch { at: SocketAddr },

@@ -61,7 +61,7 @@ impl fmt::Debug for AgentHandle {
 }
 
 impl AgentHandle {
-    /// Waits until the agent has ended: its processes have left, and on the first host all processes of the job.
+    /// Waits until the agent has ended: its processes have left (on the first host, all of the job), or the job failed.
     pub(super) fn wait(&self) {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         // The agent sends nothing: the receiver returns an error when the sender is dropped.

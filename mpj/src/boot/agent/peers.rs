@@ -20,10 +20,10 @@ use crate::boot::proven::{ProvenListener, connect_with_proof};
 /// The label of the proofs. Those of other protocols with the same key are invalid here.
 const PURPOSE: &[u8] = b"mpj agent";
 
-/// How often an agent tries each address of the root.
+/// The number of times that an agent tries each address of the root.
 const ROUNDS: u32 = 3;
 
-/// How long an attempt may take.
+/// How long each reply in an attempt may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The connection of an agent to the root.

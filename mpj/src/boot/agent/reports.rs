@@ -13,7 +13,7 @@ use crate::boot::wire::{MAX_CONTEXTS, ToLauncher, WireExit};
 /// The maximum number of bytes of causes and contexts in one message with several runs.
 const MAX_BATCH: usize = 1 << 18;
 
-/// A report about a rank, in the order in which a rank causes them.
+/// A report about a rank. The variants are in the order in which a rank causes them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum ExitReport {
     /// [`ToLauncher::FailedDueTo`], with the rank that is the cause.
@@ -73,7 +73,7 @@ impl Reports {
 
     /// Adds the end of the connection of a rank.
     pub(super) fn add_closed(&mut self, rank: u32, cause: String, now: Instant) {
-        // The root does not need the cause then.
+        // If the rank has left or died before, the root does not need the cause.
         let cause = if self.exited.contains(&rank) { String::new() } else { cause };
         self.push(rank, ExitReport::Closed(cause), now);
     }

@@ -23,7 +23,7 @@ pub(super) enum Outbound {
     Hosts(FromRoot),
 }
 
-/// Decides where the messages of an agent go. That of the root has the services of the job.
+/// Decides where the messages of an agent go. The router of the root has the services of the job.
 #[derive(Debug)]
 pub(super) enum Router {
     Root { hosts: Hosts, monitor: Box<JobMonitor> },
@@ -123,7 +123,7 @@ impl Router {
         deaths.map(|message| Outbound::Host(host, FromRoot::ToJoined(message))).collect()
     }
 
-    /// Handles the loss of another host or of its agent, which kills all ranks of that host.
+    /// Handles the loss of another host or of its agent: reports all ranks of that host dead.
     pub(super) fn on_host_lost(&mut self, host: HostId, why: &str, now: Instant) -> Vec<Outbound> {
         let Router::Root { hosts, monitor } = self else { return Vec::new() };
         let cause = format!("was lost: {why}");

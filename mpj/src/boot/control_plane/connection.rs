@@ -32,7 +32,7 @@ pub struct ControlConnection<M> {
     /// Frames with unsent bytes.
     send_queue: VecDeque<QueueEntry>,
     backlog: usize,
-    /// Whether `backlog` has exceeded `MAX_BACKLOG`, so that messages were dropped.
+    /// Whether `backlog` has exceeded `MAX_BACKLOG`, so that further messages are dropped.
     overflowed: bool,
     closed: bool,
 }
@@ -96,7 +96,7 @@ impl<M: DeserializeOwned> ControlConnection<M> {
         Ok(())
     }
 
-    /// Returns an error if more than `MAX_BACKLOG` bytes were ever queued; `send` then drops further messages.
+    /// Returns an error if more than `MAX_BACKLOG` bytes were ever queued at once; `send` then drops further messages.
     pub fn check_backlog(&self) -> Result<(), String> {
         match self.overflowed {
             true => Err(format!(

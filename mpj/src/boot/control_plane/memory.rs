@@ -14,9 +14,9 @@ const MAX_FILE_OVERHEAD: u64 = 64 << 10;
 
 /// Creates the segment of a host with `ranks` ranks; returns its descriptor, which only these ranks may attach.
 ///
-/// `reserved` is the total of the segments that this process has created so far, and their size is added to it: no rank
-/// has touched their memory yet, so it still counts as available. `host` names the host in the error, such as
-/// " of host a".
+/// `reserved` is the total size of the segments that this process has created so far, to which this function adds that
+/// of the new one. No rank has touched their memory yet, so it still counts as available. `host` names the host in the
+/// error, such as " of host a".
 ///
 /// # Errors
 /// A text that says how much memory is lacking, where, and what to do.
@@ -35,7 +35,7 @@ pub fn host_segment(ranks: u32, config: &Config, host: &str, reserved: &mut u64)
     };
     let too_large = |why: &dyn fmt::Display| {
         error(&format_args!(
-            "{why}; or lower MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB, or use another device (--devices)"
+            "{why}; or lower MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB, or use another device (MPJ_DEVICES)"
         ))
     };
     if let Some(why) = why_unavailable(file_size, total) {

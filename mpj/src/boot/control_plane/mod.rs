@@ -164,7 +164,7 @@ impl ControlPlane {
         }
     }
 
-    /// Records that a process has joined. Returns the deaths that were sent to the others, after the reply to its hello.
+    /// Records that a process has joined. Returns the deaths that the others know, to be sent after its welcome.
     pub fn join(&mut self, process: usize) -> Vec<Outgoing> {
         let Some((_, joined)) = self.processes.get_mut(process) else { return Vec::new() };
         *joined = true;

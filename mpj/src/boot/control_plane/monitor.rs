@@ -3,9 +3,8 @@
 //! | event | what the monitor does |
 //! |---|---|
 //! | a rank reports its own failure, or aborts; the connection of its process ends before the rank has left | records the death at once |
-//! | a rank reports another one as lost | records that death after [`LOSS_DELAY`], unless the rank has exited until then: a connection often breaks because a rank failed, and its own report explains more |
-//! | the first death | requests the end of the job after [`GRACE`], or as soon as all processes have ended their
-//! connections |
+//! | a rank reports another one as lost | records that death after [`LOSS_DELAY`], unless the rank has exited by then: a connection often breaks because a rank failed, and its own report explains more |
+//! | the first death | requests the end of the job after [`GRACE`], or as soon as all processes have ended their connections |
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ const PANICKED: u8 = 101;
 pub enum JobEnd {
     /// All ranks have left.
     Orderly,
-    /// The process manager must kill the remaining processes.
+    /// A rank has failed; the remaining processes must end.
     Failed {
         /// The exit code of the job.
         code: u8,

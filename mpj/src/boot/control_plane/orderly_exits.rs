@@ -1,7 +1,7 @@
 //! Orderly exits, which are sent only to processes that request them.
 //!
-//! Replies are sent [`DELAY`] after a process has both an unanswered request and an exit that it does not know. Most
-//! jobs that end normally are over by then. Each process gets at most one reply per [`DELAY`].
+//! All replies are sent [`DELAY`] after the first process has both an unanswered request and an exit that it does not
+//! know. Most jobs that end normally are over by then. Each process gets at most one reply per [`DELAY`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

@@ -26,8 +26,9 @@ impl ProcessState {
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
         registry = match named || self.hosts.count() > 1 {
             true => registry.with(IbvDriver::new(Arc::clone(&key))),
-            false => registry
-                .without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --devices)"),
+            false => {
+                registry.without(IbvDriver::NAME, "not used on one host unless it is named (MPJ_DEVICES)")
+            }
         };
         registry.with(NioDriver::new(key))
     }

@@ -12,8 +12,8 @@ use crate::boot::wire::{ToLauncher, ToProcess};
 use crate::report::RankWaits;
 
 impl ProcessState {
-    /// Handles the messages of `mpjrun` until the connection breaks or a message is invalid. Then reports the remaining
-    /// ranks elsewhere dead, and fails the pending requests.
+    /// Handles the messages of the launcher until the connection breaks, a message is invalid, or the failed job ends.
+    /// Then, unless this process has left, reports the remaining ranks elsewhere dead and fails the pending requests.
     pub(super) fn read_loop(&self, mut reader: ControlReader) {
         let why = loop {
             let outcome = reader
@@ -54,7 +54,7 @@ impl ProcessState {
             match message {
                 ToProcess::Died(groups) => {
                     for group in groups {
-                        // They may include ranks of this process that other ranks have lost.
+                        // The group may include ranks of this process that other ranks have lost.
                         self.roster.learn_deaths(group.ranks(self.hosts.size()), &group.cause);
                     }
                 }

@@ -29,7 +29,7 @@ impl fmt::Debug for PendingRequest {
 impl PendingRequest {
     pub(super) fn fail(self, why: String) {
         match self {
-            // By the contract of `Boot::get`, the callback of a failed request is dropped.
+            // By the contract of `Boot::get`, the callback of a failed request is not called.
             PendingRequest::Value(..) => (),
             PendingRequest::Fence(then) => then(Err(why)),
         }

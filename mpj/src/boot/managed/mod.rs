@@ -47,7 +47,7 @@ const ROOT_KEY: &str = "mpj-root";
 
 /// The connection of one process to the service that has started the processes of its job.
 ///
-/// Only [`join`] and the agent of a host call these functions. Every process calls [`hosts`](Self::hosts) and then
+/// Only this module and the agent of a host call these functions. Every process calls [`hosts`](Self::hosts) and then
 /// [`fence`](Self::fence) once. Rank 0 may put a value before the fence, and the first rank of another host may get it
 /// after the fence.
 pub(super) trait ProcessManager: Send + fmt::Debug {
@@ -157,8 +157,8 @@ pub(super) fn join(
     Ok(boots)
 }
 
-/// Passes the fence with all ranks, after which the agents have their addresses. Returns the socket of this rank and, for
-/// the first rank of a host, the parts of the agent.
+/// Passes the fence with all ranks. Returns the socket of this rank and, for the first rank of a host, the parts of its
+/// agent, which is connected to the root.
 fn prepare(manager: &mut dyn ProcessManager) -> Result<(RankSocket, Option<AgentSetup>), String> {
     let (rank, size) = (manager.rank(), manager.size());
     if size > MAX_RANKS {

@@ -97,7 +97,7 @@ fn excerpt(text: &str) -> &str {
 #[derive(Debug, Default)]
 pub struct LineDecoder {
     bytes: Vec<u8>,
-    /// The number of bytes of `bytes` that contain no line feed.
+    /// The number of bytes at the start of `bytes` that contain no line feed.
     searched: usize,
 }
 

@@ -18,7 +18,7 @@ use super::managed;
 use client::PmiClient;
 
 /// Joins the job for which a process manager has started this process. Returns `None` if no process manager has started
-/// it, or only this process. `on_job_end` is called when the agent of this host has ended too early.
+/// it, or if `PMI_FD` is set and `PMI_SIZE` is 1. `on_job_end` is called when the agent of this host has ended early.
 ///
 /// # Errors
 /// The process manager or the agent of this host cannot be reached, or a variable or a reply is invalid.

@@ -214,7 +214,7 @@ impl<'a> Unpacker<'a> {
         Ok(self.take(width)?.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
     }
 
-    /// Reads the type of a number.
+    /// Reads the type of a number; returns its width in bytes.
     fn width(&mut self) -> Result<usize, String> {
         let kind = self.u16()?;
         fixed_width(kind)

@@ -18,7 +18,7 @@ use crate::boot::managed::{ProcessManager, RANK_MISSING};
 /// The time that a server has for a reply that needs no other rank.
 pub(super) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
-/// The tag of the first request. The server uses the lower ones for messages of its own.
+/// The lowest tag of a request. The server uses lower ones for messages of its own.
 const FIRST_TAG: u32 = 100;
 
 /// The rank that stands for all ranks.
@@ -252,8 +252,8 @@ impl ProcessManager for PmixClient {
     }
 }
 
-/// Checks the status of a reply. A reply to [`Command::JobInfo`] has a status only if it is an error; other ones begin with
-/// a string.
+/// Checks the status of a reply. A reply to [`Command::JobInfo`] has a status only if it is an error; otherwise it
+/// begins with a string.
 fn check(command: Command, body: Vec<u8>) -> Result<Vec<u8>, String> {
     if matches!(command, Command::JobInfo) && body.len() != STATUS_LEN {
         return Ok(body);

@@ -215,7 +215,7 @@ fn servers_that_stop_in_the_middle_are_errors() {
             accept(stream);
             let (tag, _) = request(stream).unwrap();
             let mut bytes = frame(7, tag, b"");
-            bytes[8..12].fill(0xff);
+            bytes[8..].copy_from_slice(&length_field(u32::MAX));
             stream.write_all(&bytes).unwrap();
         },
         "the PMIx server sent a message of 4294967295 bytes, but the limit is 67108864",
@@ -268,6 +268,11 @@ fn invalid_replies_are_errors() {
     served.join().unwrap();
 }
 
+/// Returns the length in the header of a frame.
+fn length_field(len: u32) -> [u8; 8] {
+    u64::from(len.to_be()).to_ne_bytes()
+}
+
 #[test]
 fn frames_are_assembled_from_pieces_of_any_length() {
     let wire = [frame(7, 101, b"first"), frame(7, 0, b""), frame(7, 102, b"x")].concat();
@@ -281,7 +286,7 @@ fn frames_are_assembled_from_pieces_of_any_length() {
     }
     let mut decoder = PmixFrames::default();
     let mut header = frame(7, 101, b"");
-    header[8..12].copy_from_slice(&(MAX_BODY as u32 + 1).to_be_bytes());
+    header[8..].copy_from_slice(&length_field(MAX_BODY as u32 + 1));
     decoder.push(&header);
     assert!(decoder.next().unwrap_err().contains("but the limit is"));
 }

@@ -204,7 +204,7 @@ impl FirstRank {
         self.others.iter().map(|other| other.connection.as_fd()).collect()
     }
 
-    /// Returns the ranks that have exited before they connected to their agents.
+    /// Returns the ranks that have exited or failed before they connected to their agents.
     pub(super) fn poll(&mut self) -> Vec<(u32, String)> {
         let mut lost = Vec::new();
         let gathering = &self.gathering;

@@ -78,7 +78,7 @@ impl ProcessManager for RendezvousManager {
         Ok(())
     }
 
-    // The ranks have met, and `Rendezvous` has the limit.
+    // The rendezvous has its own time limit.
     fn fence(&mut self, _: Duration) -> Result<(), String> {
         match &mut self.part {
             Part::First(first) => first.fence(),

@@ -30,7 +30,7 @@ pub(super) const MAX_TEXT: usize = 4096;
 pub enum ToFirst {
     /// The first message of a rank.
     Join(Box<Joining>),
-    /// The agents that this process runs accept connections.
+    /// The agent that this process runs, if any, accepts connections.
     Ready,
     /// The process has connected to the agent of its host, which reports its end from now on.
     Joined,

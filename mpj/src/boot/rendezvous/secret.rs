@@ -33,7 +33,8 @@ pub(super) fn check(secret: &[u8]) -> Result<(), String> {
 /// Returns the secret that the environment names.
 ///
 /// # Errors
-/// No variable is set although messages are to be protected, the file cannot be read, or the secret is too short.
+/// No variable is set although messages are to be protected, both are set, every user can access the file, it cannot be
+/// read, or the secret is too short, too long or not UTF-8.
 pub(super) fn from_env(config: &Config) -> Result<Vec<u8>, String> {
     let secret = match (std::env::var_os(SECRET_FILE), std::env::var(SECRET)) {
         (Some(_), Ok(_)) => {
@@ -75,7 +76,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 
 /// Returns the key of the rendezvous of a job.
 pub(super) fn rendezvous_key(secret: &[u8], job: &str) -> JobKey {
-    // All processes with the secret must get as far as the proof, so that a wrong secret is recognized.
+    // Processes with any secret must get as far as the proof, so that a wrong secret is recognized.
     JobKey { job: 0, ..JobKey::derive(secret, &[b"mpj rendezvous", job.as_bytes()]) }
 }
 

@@ -31,7 +31,7 @@ struct Source {
     is_automatic: fn(Variables<'_>) -> bool,
 }
 
-/// The sources. The first one whose variables are set is used.
+/// The sources. The first one whose variables are set is used; without a request, the first of these that is automatic.
 const SOURCES: &[Source] = &[
     Source {
         name: "explicit variables",

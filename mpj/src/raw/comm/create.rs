@@ -1,4 +1,4 @@
-//! The creation of communicators by all ranks of a parent. Each has one rank whose context id all of its ranks use.
+//! The creation of communicators by all ranks of a parent. One rank of each new communicator allocates its context id.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,7 +124,8 @@ impl Comm {
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if
-    /// a group has a process that is not in this communicator. In the first case this communicator stays usable.
+    /// a group has a process that is not in this communicator. In the first case this communicator stays usable; on an
+    /// intercommunicator, only members whose group differs from the new one fail.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         const CALL: &str = "create";
         if self.is_inter() {

@@ -46,8 +46,8 @@ impl Comm {
     /// Creates a communicator of the processes of a group (MPI_Comm_create_group). Only its members call this function,
     /// in any order with other calls. Threads can create communicators concurrently if their tags differ.
     ///
-    /// If a member does not call it, the others wait, as for a missing message. A call with a group whose member of the
-    /// lowest rank is another one is another call.
+    /// If a member does not call it, the others wait, as for a missing message. Calls with groups whose lowest ranks
+    /// differ do not match.
     ///
     /// # Errors
     /// [`ErrorClass::Group`] if this rank is not in the group, if a process of the group is not in this communicator,

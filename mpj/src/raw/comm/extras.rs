@@ -1,5 +1,5 @@
-//! The data that only some communicators have. It is allocated when it is first set, so other communicators pay one
-//! pointer for it.
+//! The data that only some communicators have. It is allocated when it is first set, so other communicators have only
+//! an empty `OnceLock`.
 
 use std::any::Any;
 use std::fmt;
@@ -107,7 +107,8 @@ impl Comm {
         self.extras().map_or_else(Info::default, |extras| lock(&extras.info).clone())
     }
 
-    /// Replaces the hints on this rank (MPI_Comm_set_info). The library uses none. A duplicate has none.
+    /// Replaces the hints on this rank (MPI_Comm_set_info). The library uses none. A duplicate has none, unless
+    /// [`dup_with_info`](Self::dup_with_info) sets them.
     pub fn set_info(&self, info: Info) {
         let old = std::mem::replace(&mut *lock(&self.extras_mut().info), info);
         drop(old);

@@ -17,7 +17,7 @@ use crate::collective::call_id::CallDigest;
 use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::error::{Error, ErrorClass, Result};
 
-/// The root of a call, and its number in the channel. A rank whose group has another root does not know the number.
+/// The root of a call, and its number in the channel. The other ranks of the root's group do not know the number.
 type RootRank = (Root, u32);
 
 /// Returns the plan of the steps that `add` adds. `value` is the value in which the ranks that exchange messages agree.

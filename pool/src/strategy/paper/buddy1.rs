@@ -211,7 +211,7 @@ pub(super) fn within<S: Storage>(storage: &S, offset: usize) -> NonNull<u8> {
 
 // SAFETY: the block owns its bytes; what it shares with its pool is under a lock.
 unsafe impl<S: Storage, B: Send> Send for PaperBlock<S, B> {}
-// SAFETY: only fields that never change are read through a shared block.
+// SAFETY: through a shared block, only fields that never change are read, and the pool's regions, under its lock.
 unsafe impl<S: Storage, B: Send> Sync for PaperBlock<S, B> {}
 
 // SAFETY: 1: the position lies in a region, which `shared` keeps; regions are only ever added. 2: the free lists grant

@@ -22,7 +22,7 @@ pub(crate) fn at_start() -> &'static Cores {
 }
 
 /// Binds each rank that is a thread to its share of the cores of the process. A process with a single rank keeps the
-/// binding that mpjrun has set. Collective; call it once.
+/// binding that its launcher has set. Collective; call it once.
 pub(crate) fn bind(world: &Intracomm, binding: Bind) -> Result<(), Failure> {
     static RANKS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     at_start();

@@ -98,11 +98,16 @@ fn raw_request(world: &Intracomm) -> Box<dyn FnMut() -> Result<(), Error> + '_> 
     let (me, comm) = (world.rank() as i32, world.as_raw());
     let (sent, mut got) = ([7u64], [0u64]);
     Box::new(move || {
-        // SAFETY: the buffer is borrowed until the wait below, or the request is dropped after an error.
+        // SAFETY: the buffer lives until the wait below has returned, also after a failed send.
         let receiving = unsafe { raw::irecv(comm, Buf::slice_mut(&mut got), me, TAG, None)? };
         // SAFETY: the buffer is borrowed until the call returns.
-        unsafe { raw::send(comm, Buf::slice(&sent), me, TAG, Mode::Standard)? };
+        let sent = unsafe { raw::send(comm, Buf::slice(&sent), me, TAG, Mode::Standard) };
+        // After a failed send, no message arrives.
+        if sent.is_err() {
+            receiving.cancel();
+        }
         receiving.wait()?;
+        sent?;
         black_box(&got);
         Ok(())
     })

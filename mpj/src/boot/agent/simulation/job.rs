@@ -54,7 +54,7 @@ impl Job {
         Job::on((0..hosts).map(|host| (HostId(host), begin(host + 1) - begin(host))), u64::from(ranks))
     }
 
-    /// Creates a job of 2 to 300 ranks on up to 16 hosts, placed in blocks or in turns.
+    /// Creates a job of 1 to 294 ranks on up to 16 hosts, placed in blocks or in turns.
     pub(super) fn random(seed: u64) -> Job {
         let mut state = seed.wrapping_add(1).wrapping_mul(0x2545_f491_4f6c_dd1d);
         let hosts = 1 + random(&mut state, 16);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `mod` | the jobs and faults that are simulated, and the table |
 //! | `job` | the event queue, the processes, and the faults |
-//! | `agent` | the turns of the agents |
+//! | `agent`, `turn` | the state of an agent, and a pass of its event loop |
 //! | `packet` | the frames, and what they cost |
 //! | `process` | the messages and the knowledge of a process |
 //!
@@ -124,7 +124,7 @@ fn print_table(sizes: &[u32]) {
     }
 }
 
-/// Checks that the work of the root grows with the hosts and not with the ranks, except the bytes of errors that differ.
+/// Checks that the frames of the root grow with the hosts and not with the ranks, and limits its bytes.
 ///
 /// The agent of a host sends at most one message per interval, and so does the root to each receiver.
 fn check_bounds(ranks: u32, hosts: u32, event: Event, counts: Counts) {

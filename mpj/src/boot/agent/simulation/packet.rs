@@ -1,9 +1,9 @@
 //! The frames of a simulated job, and what they cost.
 //!
-//! An agent or a process handles all input that has arrived in one turn, and then sends what it has queued, with one
-//! write for each receiver. A turn of an agent costs [`SCAN`] for each of its connections. A read or a write costs
-//! [`CALL`]. A frame costs [`FRAME`], and one nanosecond for each byte, at either end. It arrives [`LATENCY`] later. The
-//! receiver of a run of ranks spends [`RANK`] on each rank.
+//! An agent handles all input that has arrived in one turn, and then sends what it has queued, with one write for each
+//! receiver. A process handles each packet when it arrives. A turn of an agent costs [`SCAN`] for each of its
+//! connections. A read or a write costs [`CALL`]. A frame costs [`FRAME`], and one nanosecond for each byte, at either
+//! end. It arrives [`LATENCY`] later. The receiver of a run of ranks spends [`RANK`] on each rank.
 
 use std::rc::Rc;
 use std::time::Duration;

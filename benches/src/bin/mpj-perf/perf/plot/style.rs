@@ -29,7 +29,7 @@ impl CurveStyle {
         CurveStyle { dashes: DASHES[pattern % DASHES.len()], ..self }
     }
 
-    /// Returns the same style drawn strongly, for the subject of the picture.
+    /// Returns the same style with a thick line and a bold name, for the subject of the picture.
     pub(crate) fn strong(self) -> CurveStyle {
         CurveStyle { is_strong: true, ..self }
     }

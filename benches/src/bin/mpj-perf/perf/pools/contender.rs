@@ -19,7 +19,8 @@ pub(super) trait Block: Send + 'static {
 pub(super) trait BlockSource: Send + Sync + 'static {
     type Block: Block;
 
-    /// Allocates a block of at least `len` bytes. Returns `None` if the memory is exhausted.
+    /// Allocates a block of at least `len` bytes. Returns `None` if the memory is exhausted, or if the source has only
+    /// blocks of another size.
     fn alloc(&self, len: usize) -> Option<Self::Block>;
 }
 

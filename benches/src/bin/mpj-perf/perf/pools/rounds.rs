@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub(super) ratio: Option<(f64, Name)>,
 }
 
-/// Measures a pattern with all contenders that support it. A contender that runs out of memory has no row.
+/// Measures a pattern with all contenders that support it. A contender whose calls fail has no row.
 pub(super) fn measure(
     contenders: &[Box<dyn Contender + Send>],
     (pattern, bytes): (AllocPattern, usize),
