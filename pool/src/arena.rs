@@ -15,6 +15,8 @@ use crate::{AllocError, AllocErrorKind, Growth, MIN_BLOCK, PoolStats, Storage, S
 
 mod cached;
 mod region;
+mod resident;
+mod returning;
 mod state;
 use region::{BlockLocation, Division};
 use state::State;
@@ -72,7 +74,8 @@ pub(crate) struct CacheShared {
 }
 
 impl CacheShared {
-    /// The bytes added to `large` are 1/`LARGE_SHARE` of the largest total size of the shared regions so far.
+    /// The bytes in `large` are 1/`LARGE_SHARE` of the largest total size of the shared regions so far or, while memory
+    /// is returned to the system, of the live blocks.
     const LARGE_SHARE: u64 = 4;
 
     /// `budget` is the maximum number of bytes in a thread's small blocks, in its large blocks (without those that use
@@ -224,7 +227,7 @@ impl<S: Storage> Arena<S> {
     fn insert(&self, state: &mut State<S>, storage: S, division: Division) {
         let more = state.insert(self.this, self.id(), storage, division);
         if let Some(caching) = &self.caching {
-            caching.large.add(more as u64 / CacheShared::LARGE_SHARE);
+            caching.add_large(state, more as u64 / CacheShared::LARGE_SHARE);
         }
     }
 

@@ -108,6 +108,7 @@ mod registration;
 mod sync;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 pub use block::Block;
 pub use class::{MAX_ALIGN, MIN_BLOCK, alignment};
@@ -135,7 +136,8 @@ pub type DefaultPool = Magazine<Pages>;
 /// A block of a [`DefaultPool`].
 pub type DefaultBlock = <DefaultPool as Pool>::Block;
 
-/// Returns the pool of this process, which is created on first use and has no limit.
+/// Returns the pool of this process, which is created on first use and has no limit. It returns pages to the system that
+/// were not used for a second; see [`Growth::return_after`].
 ///
 /// ```
 /// use mpj_pool::{Pool, RawBuffer};
@@ -143,6 +145,7 @@ pub type DefaultBlock = <DefaultPool as Pool>::Block;
 /// # Ok::<(), mpj_pool::AllocError>(())
 /// ```
 pub fn global() -> &'static DefaultPool {
+    const IDLE: Duration = Duration::from_secs(1);
     static POOL: OnceLock<DefaultPool> = OnceLock::new();
-    POOL.get_or_init(|| Magazine::growing(Growth::DEFAULT, Pages::create))
+    POOL.get_or_init(|| Magazine::growing(Growth::DEFAULT.return_after(IDLE), Pages::create))
 }

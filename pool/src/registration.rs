@@ -149,6 +149,17 @@ impl<S: Storage> RegisteredStorage<S> {
     pub(crate) fn as_region(&self) -> &Region {
         &self.region
     }
+
+    /// As [`Storage::discard`]. Does nothing if the region is registered: the device would use the old pages.
+    ///
+    /// # Safety
+    /// As for [`Storage::discard`].
+    pub(crate) unsafe fn discard_unregistered(&self, at: usize, len: usize) -> bool {
+        // Held meanwhile, so that no device registers the region.
+        let Ok(list) = self.region.registrations.list.try_lock() else { return false };
+        // SAFETY: the caller's promise.
+        list.is_empty() && unsafe { self.storage.discard(at, len) }
+    }
 }
 
 impl<S: Storage> Deref for RegisteredStorage<S> {

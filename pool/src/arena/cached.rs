@@ -45,6 +45,7 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = self.class(len)
             && self.attach_thread(caching)
             && let Some(Some(block)) = cache::with_cache(caching.id, |cache| {
+                self.return_unused(caching, cache);
                 // The table might not have referred to this thread's cache before, so the cache may contain a block.
                 let nearest = cache.nearest_class(class);
                 let is_large = Budget::is_large(class.bytes());
@@ -169,6 +170,7 @@ impl<S: Storage> Arena<S> {
     /// Enlarges the magazine of `class`, or moves some or all of its blocks to the depot or the regions.
     fn make_room(&self, cache: &ThreadCache, class: Class) {
         let Some(caching) = &self.caching else { return };
+        self.return_unused(caching, cache);
         if cache.grow(class, &caching.large) {
             return;
         }
@@ -190,7 +192,7 @@ impl<S: Storage> Arena<S> {
         self.flush_to_regions(cache, class, count - stored);
     }
 
-    fn flush_to_regions(&self, cache: &ThreadCache, class: Class, count: usize) {
+    pub(super) fn flush_to_regions(&self, cache: &ThreadCache, class: Class, count: usize) {
         if count > 0 {
             let mut state = self.lock.lock();
             let blocks = core::iter::from_fn(|| cache.take(class)).take(count);
@@ -198,7 +200,7 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    fn return_to_region(state: &mut State<S>, block: BlockPtr) {
+    pub(super) fn return_to_region(state: &mut State<S>, block: BlockPtr) {
         // SAFETY: a cached block was taken from its region, which is not removed before the block is returned.
         let (_, location) = unsafe { Self::locate(block) };
         state.return_to_region(location);
@@ -264,6 +266,9 @@ impl<S: Storage> Arena<S> {
         state.unregister(cache);
         let is_last = state.claim_teardown();
         drop(state);
+        if let (false, Some(caching)) = (is_last, caching) {
+            arena_ref.return_at_exit(caching, teardown);
+        }
         // SAFETY: the pool is dropped and no block is live, as seen under the lock, by this thread alone.
         is_last.then(|| unsafe { Self::detach_threads(arena, teardown) })
     }

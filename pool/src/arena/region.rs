@@ -1,6 +1,7 @@
 use core::ptr::NonNull;
 
 use super::ArenaRegion;
+use super::resident::Chunks;
 use crate::buddy::{BuddyMap, Leaf};
 use crate::cache::{self, RegionTag};
 use crate::class::Class;
@@ -32,8 +33,10 @@ pub(super) struct RegionEntry<S: Storage> {
     pub(super) division: Division,
     /// The number of live and cached blocks.
     pub(super) granted: u64,
-    /// The value of `State::alloc_counters.frees` when the block of this `Whole` region was freed.
+    /// The value of `State::direct_frees` when the block of this `Whole` region was freed.
     pub(super) idle_since: u64,
+    /// The use of this `Split` region.
+    pub(super) chunks: Chunks,
 }
 
 #[derive(Debug)]
@@ -111,6 +114,7 @@ impl<S: Storage> RegionEntry<S> {
         if counters.bytes > counters.peak {
             counters.peak = counters.bytes;
         }
+        self.chunks.touch(offset, capacity);
         let base = self.region.get().storage.base();
         // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
         let base = unsafe { base.add(offset) };

@@ -1,6 +1,8 @@
 use core::ptr::NonNull;
 
 use super::region::{BlockLocation, Division, RegionBox, RegionCounters, RegionEntry};
+use super::resident::Chunks;
+use super::returning::Returning;
 use super::{Arena, ArenaRegion};
 use crate::buddy::Leaf;
 use crate::cache::{self, AllocCounters, ThreadCache};
@@ -10,13 +12,14 @@ use crate::{MIN_BLOCK, PoolStats, Storage};
 
 #[derive(Debug)]
 pub(super) struct State<S: Storage> {
-    slots: Vec<Option<RegionEntry<S>>>,
+    pub(super) slots: Vec<Option<RegionEntry<S>>>,
     region_counters: RegionCounters,
     /// The largest total size so far of the regions that blocks share (`Division::Split`).
     max_split_bytes: usize,
     /// Counts of allocations and frees under the lock, and by threads that have exited.
     alloc_counters: AllocCounters,
     caches: Vec<CachePtr>,
+    pub(super) returning: Returning,
     pool_dropped: bool,
     teardown_claimed: bool,
 }
@@ -48,6 +51,7 @@ impl<S: Storage> State<S> {
             max_split_bytes: 0,
             alloc_counters: AllocCounters::default(),
             caches: Vec::new(),
+            returning: Returning::default(),
             pool_dropped: false,
             teardown_claimed: false,
         }
@@ -66,9 +70,10 @@ impl<S: Storage> State<S> {
         if free.is_none() {
             self.slots.push(None);
         }
+        let chunks = Chunks::new(storage.size());
         let region =
             RegionBox::new(ArenaRegion { storage: RegisteredStorage::new(storage), arena, id, slot });
-        self.slots[slot] = Some(RegionEntry { region, division, granted: 0, idle_since: 0 });
+        self.slots[slot] = Some(RegionEntry { region, division, granted: 0, idle_since: 0, chunks });
         let more =
             self.split_regions().map(RegionEntry::size).sum::<usize>().saturating_sub(self.max_split_bytes);
         self.max_split_bytes += more;
@@ -152,6 +157,7 @@ impl<S: Storage> State<S> {
         if !map.grow(leaf, from, to) {
             return None;
         }
+        entry.chunks.touch(entry.region.get().offset(location.base), to.bytes());
         self.region_counters.bytes += to.bytes() - from.bytes();
         self.region_counters.peak = self.region_counters.peak.max(self.region_counters.bytes);
         self.alloc_counters.requested_bytes += len as u64;
@@ -224,6 +230,16 @@ impl<S: Storage> State<S> {
         let mut sum = self.alloc_counters;
         self.caches.iter().for_each(|cache| sum.add(&cache.get().counters()));
         sum
+    }
+
+    /// Returns the number of blocks freed under the lock, with which `RegionEntry::idle_since` is compared.
+    pub(super) fn direct_frees(&self) -> u64 {
+        self.alloc_counters.frees
+    }
+
+    /// Returns the size of all live and cached blocks.
+    pub(super) fn granted_bytes(&self) -> usize {
+        self.region_counters.bytes
     }
 
     pub(super) fn region_bytes(&self) -> usize {

@@ -57,6 +57,13 @@ impl Level {
         self.groups[group.index()].list != RunList::CLOSED
     }
 
+    /// Returns whether `count` adjacent children of one group are free, or `None` if the group is closed.
+    pub(super) fn are_free(&self, child: u64, count: u32) -> Option<bool> {
+        let (id, bit) = locate(child);
+        let run = Word::run(bit, count);
+        self.is_open(id).then(|| self.groups[id.index()].free.with(run) == self.groups[id.index()].free)
+    }
+
     /// Returns whether a live block of exactly `count` children (or, if that is 1, a split child) starts at `child`.
     #[inline]
     pub(super) fn is_live(&self, child: u64, count: u32) -> bool {

@@ -199,6 +199,20 @@ impl BuddyMap {
         }
     }
 
+    /// Returns whether all of the leaves from `at` to `at + order.leaves()` are free; `at` is a multiple of that number.
+    /// Call `merge_all` before.
+    pub(crate) fn is_free(&self, at: Leaf, order: Order) -> bool {
+        let Span { mut level, mut count } = Span::of(order);
+        loop {
+            let child = at.0 >> (6 * level);
+            if let Some(are_free) = self.levels[level].are_free(child, count) {
+                return are_free;
+            }
+            // The group is closed, so it is one child of the level above. The top is not closed.
+            (level, count) = (level + 1, 1);
+        }
+    }
+
     pub(crate) fn merge_all(&mut self) {
         self.merge_below(self.top);
     }

@@ -15,6 +15,8 @@ struct DepotBin {
     blocks: Vec<BlockPtr>,
     /// Whether a thread has requested a block since [`clear_for`](Depot::clear_for) last examined this bin.
     is_used: bool,
+    /// Whether a thread has requested or stored a block since the last call of [`take_stale`](Depot::take_stale).
+    is_fresh: bool,
 }
 
 impl Depot {
@@ -22,7 +24,9 @@ impl Depot {
 
     /// Returns an empty depot for `bytes` bytes. It takes no blocks of more than half of that.
     pub(crate) fn new(bytes: usize) -> Depot {
-        let bins = core::array::from_fn(|_| Lock::new(DepotBin { blocks: Vec::new(), is_used: false }));
+        let bins = core::array::from_fn(|_| {
+            Lock::new(DepotBin { blocks: Vec::new(), is_used: false, is_fresh: false })
+        });
         Depot { bins, budget: ByteBudget::new(bytes as u64), capacity: bytes }
     }
 
@@ -41,7 +45,7 @@ impl Depot {
             }
             moved += 1;
         }
-        bin.is_used = true;
+        (bin.is_used, bin.is_fresh) = (true, true);
         drop(bin);
         if moved > 0 {
             self.budget.add((moved * class.bytes()) as u64);
@@ -51,7 +55,7 @@ impl Depot {
 
     pub(crate) fn take(&self, class: Class) -> Option<BlockPtr> {
         let mut bin = self.bins.get(class.index())?.lock();
-        bin.is_used = true;
+        (bin.is_used, bin.is_fresh) = (true, true);
         let block = bin.blocks.pop()?;
         drop(bin);
         self.budget.add(class.bytes() as u64);
@@ -63,6 +67,7 @@ impl Depot {
         let max_blocks = self.max_blocks(class);
         let Some(bin) = self.bins.get(class.index()).filter(|_| count > 0) else { return 0 };
         let mut bin = bin.lock();
+        bin.is_fresh = true;
         let bin = &mut bin.blocks;
         let count = count.min(max_blocks.saturating_sub(bin.len()));
         if count == 0 || (bin.capacity() < max_blocks && bin.try_reserve_exact(max_blocks).is_err()) {
@@ -114,6 +119,21 @@ impl Depot {
         }
         self.budget.add((cleared.len() * other.bytes()) as u64);
         cleared
+    }
+
+    /// Removes and returns the blocks of all classes of which no thread has requested or stored one since the last call.
+    pub(crate) fn take_stale(&self) -> Vec<BlockPtr> {
+        let mut stale = Vec::new();
+        for class in (0..CLASSES).filter_map(Class::new) {
+            let mut bin = self.bins[class.index()].lock();
+            if !core::mem::replace(&mut bin.is_fresh, false) {
+                let blocks = core::mem::take(&mut bin.blocks);
+                drop(bin);
+                self.budget.add((blocks.len() * class.bytes()) as u64);
+                stale.extend(blocks);
+            }
+        }
+        stale
     }
 
     pub(crate) fn drain(&self, mut each: impl FnMut(BlockPtr)) {

@@ -1,6 +1,7 @@
 use core::cell::Cell;
 use core::fmt;
 use core::ptr::NonNull;
+use std::time::{Duration, Instant};
 
 use super::stack::{Slots, Stack};
 use super::{AllocCounters, BlockPtr, CLASSES, Class};
@@ -60,6 +61,11 @@ pub(crate) struct ThreadCache {
     borrowed: Cell<usize>,
     rebalance_calls: Cell<u32>,
     refetch_calls: Cell<u32>,
+    clock_calls: Cell<u32>,
+    /// The time of the last call of `is_turn` that returned true.
+    last_turn: Cell<Option<Instant>>,
+    /// The sum of allocations and frees of each class at the last call of `unused_classes`.
+    used_at_turn: Box<[Cell<u64>]>,
     /// The sum of allocations and frees of each class at the last call of `victim` that examined the class.
     used_at_scan: Box<[Cell<u64>]>,
     /// The pool is dropped: cache no more blocks.
@@ -95,6 +101,9 @@ impl ThreadCache {
             borrowed: Cell::new(0),
             rebalance_calls: Cell::new(0),
             refetch_calls: Cell::new(0),
+            clock_calls: Cell::new(0),
+            last_turn: Cell::new(None),
+            used_at_turn: (0..CLASSES).map(|_| Cell::new(0)).collect(),
             used_at_scan: (0..CLASSES).map(|_| Cell::new(0)).collect(),
             pool_dropped: Flag::new(),
             closed: Flag::new(),
@@ -218,6 +227,33 @@ impl ThreadCache {
         let calls = self.refetch_calls.get().wrapping_add(1);
         self.refetch_calls.set(calls);
         calls.is_multiple_of(64)
+    }
+
+    /// Returns true on every 32nd call; then the caller reads the clock.
+    pub(crate) fn should_look_at_clock(&self) -> bool {
+        let calls = self.clock_calls.get().wrapping_add(1);
+        self.clock_calls.set(calls);
+        calls.is_multiple_of(32)
+    }
+
+    /// Returns whether `after` has passed since this last returned true or, in the first call, since never.
+    pub(crate) fn is_turn(&self, now: Instant, after: Duration) -> bool {
+        let is_turn = self.last_turn.get().is_none_or(|last| now.saturating_duration_since(last) >= after);
+        if is_turn {
+            self.last_turn.set(Some(now));
+        }
+        is_turn
+    }
+
+    /// Returns the classes whose cached blocks should return to the regions: small classes that the thread has not used
+    /// since the last call, and all large ones, which are few, but may hold most of the memory.
+    pub(crate) fn unused_classes(&self) -> impl Iterator<Item = Class> {
+        let is_unused = |(stack, last): (&Stack, &Cell<u64>)| {
+            let used = stack.allocs.get_own() + stack.frees.get_own();
+            (last.replace(used) == used || Budget::is_large(stack.bytes)) && stack.capacity.get() > 0
+        };
+        let classes = self.stacks.iter().zip(&self.used_at_turn).map(is_unused).enumerate();
+        classes.filter_map(|(index, is_unused)| is_unused.then(|| Class::new(index)).flatten())
     }
 
     /// Returns the class from which to take budget for `class`, or `None` if no class qualifies or `class` needs none.

@@ -87,6 +87,18 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     fn key(&self) -> Option<RegionKey> {
         None
     }
+
+    /// Returns the pages of a range to the system. Their content is lost, and the next access gets new pages.
+    ///
+    /// Returns false if this kind of memory cannot do that, as in the default implementation.
+    ///
+    /// # Safety
+    /// The range lies in the storage, and `at` and `len` are multiples of [`page_size`](Self::page_size). No thread and
+    /// no device accesses the range meanwhile, and it counts as uninitialised afterwards.
+    unsafe fn discard(&self, at: usize, len: usize) -> bool {
+        let _ = (at, len);
+        false
+    }
 }
 
 // SAFETY: the storage in the box keeps the contract, and the box does not change it.
@@ -110,6 +122,11 @@ unsafe impl Storage for Box<dyn Storage> {
 
     fn key(&self) -> Option<RegionKey> {
         (**self).key()
+    }
+
+    unsafe fn discard(&self, at: usize, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { (**self).discard(at, len) }
     }
 }
 

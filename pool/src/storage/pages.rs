@@ -91,4 +91,9 @@ unsafe impl Storage for Pages {
     fn backing(&self) -> Backing {
         Backing::Pages { thp: self.thp }
     }
+
+    unsafe fn discard(&self, at: usize, len: usize) -> bool {
+        // SAFETY: the caller's promise; the range lies in the mapping by invariant 1.
+        unsafe { sys::discard(&self.map, self.start + at, len) }
+    }
 }

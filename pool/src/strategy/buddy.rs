@@ -1,5 +1,6 @@
 use core::fmt;
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use crate::arena::Arena;
 use crate::class::MAX_ALIGN;
@@ -20,16 +21,21 @@ pub struct Growth {
     pub(crate) max_region: usize,
     pub(crate) limit: usize,
     pub(crate) eager_merge: bool,
+    pub(crate) return_after: Option<Duration>,
 }
 
 impl Growth {
     /// Regions from 1 MiB to 16 MiB, without limit.
-    pub const DEFAULT: Growth =
-        Growth { first_region: 1 << 20, max_region: 16 << 20, limit: usize::MAX, eager_merge: false };
+    pub const DEFAULT: Growth = Growth {
+        first_region: 1 << 20,
+        max_region: 16 << 20,
+        limit: usize::MAX,
+        eager_merge: false,
+        return_after: None,
+    };
 
     /// As in the mpjbuf paper: regions from 8 MiB to 1 GiB, without limit.
-    pub const PAPER: Growth =
-        Growth { first_region: 8 << 20, max_region: 1 << 30, limit: usize::MAX, eager_merge: false };
+    pub const PAPER: Growth = Growth { first_region: 8 << 20, max_region: 1 << 30, ..Growth::DEFAULT };
 
     /// Sets the size of the first region, rounded up to a power of two and at least 4096. Raises the size at which
     /// regions stop doubling to this size if necessary.
@@ -71,6 +77,24 @@ impl Growth {
     /// ```
     pub const fn eager_merge(mut self) -> Growth {
         self.eager_merge = true;
+        self
+    }
+
+    /// Returns pages to the system that no block has used for `idle`, or for up to twice as long.
+    ///
+    /// Only a [`Magazine`](crate::Magazine) does so, and only with storages that can
+    /// [discard](Storage::discard) pages and are not registered with a device. It has no thread for this: threads do it
+    /// when they need more blocks than they cache or have no room for freed ones, and when they end. Each thread first
+    /// returns its cached blocks of sizes that it has not used meanwhile.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mpj_pool::{Growth, Magazine, Pages};
+    /// let pool = Magazine::growing(Growth::default().return_after(Duration::from_secs(1)), Pages::create);
+    /// # drop(pool);
+    /// ```
+    pub const fn return_after(mut self, idle: Duration) -> Growth {
+        self.return_after = Some(idle);
         self
     }
 

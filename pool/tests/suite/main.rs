@@ -9,5 +9,6 @@ mod model;
 mod pools;
 mod refused;
 mod registrations;
+mod returned;
 mod shared;
 mod storages;

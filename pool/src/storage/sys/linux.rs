@@ -1,6 +1,6 @@
 use std::io;
 
-use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
@@ -26,6 +26,14 @@ pub(in crate::storage) fn fault_in(map: &mut MmapMut, at: usize, len: usize) -> 
 
 pub(in crate::storage) fn populate(map: &MmapRaw, at: usize, len: usize) -> io::Result<()> {
     map.advise_range(Advice::PopulateWrite, at, len)
+}
+
+/// # Safety
+/// No one accesses the range meanwhile, and it counts as uninitialised afterwards.
+#[expect(unsafe_code, reason = "the advice changes bytes")]
+pub(in crate::storage) unsafe fn discard(map: &MmapRaw, at: usize, len: usize) -> bool {
+    // SAFETY: the mapping is private, so the advice replaces the bytes by zeros, which the caller allows.
+    unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, at, len) }.is_ok()
 }
 
 pub(in crate::storage) fn reserve(len: usize) -> Result<MmapRaw, StorageError> {

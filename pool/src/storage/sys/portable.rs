@@ -21,6 +21,13 @@ pub(in crate::storage) fn populate(_map: &MmapRaw, _at: usize, _len: usize) -> i
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// # Safety
+/// None: it does nothing. On other systems, the range must not be in use.
+#[expect(unsafe_code, reason = "the signature of other systems")]
+pub(in crate::storage) unsafe fn discard(_map: &MmapRaw, _at: usize, _len: usize) -> bool {
+    false
+}
+
 pub(in crate::storage) fn reserve(len: usize) -> Result<MmapRaw, StorageError> {
     Err(StorageError::os(len, "reserve", io::Error::from(io::ErrorKind::Unsupported)))
 }
