@@ -74,7 +74,7 @@ impl Gathering {
                 self.size
             ));
         }
-        if rank >= size {
+        if rank == 0 || rank >= size {
             return Err(format!("a process ({at}) has rank {rank} of {size} ranks: ranks begin at 0"));
         }
         if self.ranks.insert(rank, (Step::Joined, truncated(host), at)).is_some() {
