@@ -13,6 +13,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
+use crate::deferred_drop;
 use crate::fault::Fault;
 use crate::fence::LightFence;
 use crate::message::{Envelope, KeepAlive, Target};
@@ -133,7 +134,7 @@ impl Node {
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
         // The completer did not see the listener.
         if node.has_listener() {
-            drop(node.swap_listener(ptr::null_mut()));
+            drop_listener(node.swap_listener(ptr::null_mut()));
         }
         node.state = AtomicU8::new(PENDING);
         let _ = NODE_CACHE.try_with(|cache| {
@@ -212,12 +213,16 @@ impl Completion {
     ///
     /// If the system refuses the [fence](fence_listeners), the owner might be dropped later.
     pub fn drop_with_memory(self, owner: KeepAlive) {
-        drop(self.node().swap_listener(Box::into_raw(Box::new(Listener::Drop(owner)))));
+        let this = ManuallyDrop::new(self);
+        let replaced = this.node().swap_listener(Box::into_raw(Box::new(Listener::Drop(owner))));
         // If the completer misses the listener after a refused fence, the recycling of the node drops it.
         let _ = fence_listeners();
-        if self.outcome().is_none() {
-            detach(Detached(ManuallyDrop::new(self).0));
+        match this.outcome() {
+            None => detach(Detached(this.0)),
+            Some(_) => drop(ManuallyDrop::into_inner(this)),
         }
+        // The drop of a waker may panic. Before the lines above, that would drop the owner while its memory is in use.
+        drop_listener(replaced);
     }
 
     /// Converts the handle into the present state of the operation.
@@ -236,13 +241,22 @@ impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
         if !self.node().is_released() {
-            drop(self.node().swap_listener(ptr::null_mut()));
-            return detach(Detached(self.0));
+            let listener = self.node().swap_listener(ptr::null_mut());
+            detach(Detached(self.0));
+            return drop_listener(listener);
         }
         // SAFETY: invariant 1: the completer does not use the node any more; invariant 2: the outcome was written.
         unsafe { self.node().drop_outcome() };
         // SAFETY: as above.
         unsafe { Node::recycle(self.0) };
+    }
+}
+
+/// Drops a listener that was not notified. A waker is foreign code.
+#[cold]
+fn drop_listener(listener: Option<Box<Listener>>) {
+    if let Some(listener) = listener {
+        deferred_drop::drop_deferred(listener);
     }
 }
 

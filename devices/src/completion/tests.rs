@@ -155,3 +155,29 @@ fn memory_is_dropped_when_its_operation_is_complete() {
     completion.drop_with_memory(owner());
     assert_eq!(Arc::strong_count(&memory), 1);
 }
+
+/// A waker that panics when it is dropped.
+struct PanicsOnDrop;
+
+impl Wake for PanicsOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("the drop of a waker that panics, as it should here");
+    }
+}
+
+#[test]
+fn panic_of_a_replaced_waker_does_not_drop_the_memory() {
+    let memory = Arc::new(());
+    let owner: crate::KeepAlive = Arc::<()>::clone(&memory);
+    let (completer, completion) = pair();
+    completion.listen(Listener::Task(Arc::new(PanicsOnDrop).into()));
+    let dropping = std::panic::AssertUnwindSafe(|| completion.drop_with_memory(owner));
+    assert!(std::panic::catch_unwind(dropping).is_err());
+    assert_eq!(Arc::strong_count(&memory), 2, "the operation is pending");
+    completer.complete(Err(Fault::Freed));
+    assert_eq!(Arc::strong_count(&memory), 1);
+}

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::channel::Channel;
 use super::peer::{DeferredSend, Peer, QueuedFrame};
+use super::send_self::end_self_send;
 use crate::completion::{Completer, Completion};
 use crate::fault::Fault;
 use crate::matching::UnexpectedBody;
@@ -39,8 +40,7 @@ impl Engine {
         else {
             return false;
         };
-        drop(source);
-        completer.complete(Err(Fault::Cancelled));
+        end_self_send(source, completer, Err(Fault::Cancelled));
         true
     }
 

@@ -9,6 +9,7 @@ use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
 use super::peer::{BodyStream, DeferredSend, Outbox, Peer, PeerTable, QueuedFrame};
+use super::send_self::end_self_send;
 use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::deferred_drop;
@@ -371,8 +372,7 @@ pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
         .drain_unexpected(|unexpected| matches!(unexpected.body, UnexpectedBody::SelfSend { .. }));
     for unexpected in failed {
         if let UnexpectedBody::SelfSend { source, completer } = unexpected.body {
-            drop(source);
-            completer.complete(Err(fault.clone()));
+            end_self_send(source, completer, Err(fault.clone()));
         }
     }
 }

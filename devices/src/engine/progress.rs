@@ -154,7 +154,7 @@ impl Engine {
             // might not take it again for a long time.
             notify(&self.parking);
         }
-        deferred_drop::run_deferred_drops();
+        deferred_drop::run_deferred_drops_of_wait();
         let moved = moved.unwrap_or(0);
         if moved > 0 {
             self.policy.note_hit();

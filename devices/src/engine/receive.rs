@@ -8,6 +8,7 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 use super::channel::Channel;
 use super::flush::credit_cost;
 use super::rendezvous::MatchedRts;
+use super::send_self::end_self_send;
 use super::{Engine, WaitReason, lock};
 use crate::completion::{Completion, Receive, RecvCompleter, Started};
 use crate::copy;
@@ -205,8 +206,7 @@ impl Engine {
                 if accepted.is_ok() {
                     source.copy_to(receiving.target());
                 }
-                drop(source);
-                completer.complete(Ok(message));
+                end_self_send(source, completer, Ok(message));
                 self.wake_all();
                 accepted
             }

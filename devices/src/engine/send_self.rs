@@ -4,7 +4,8 @@ use super::Engine;
 use super::channel::Channel;
 use super::failure::fail_self_sends;
 use super::send::{Mode, Sent};
-use crate::completion::{Started, pair};
+use crate::completion::{Completer, Outcome, Started, pair};
+use crate::deferred_drop;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
@@ -87,8 +88,22 @@ impl Engine {
     }
 
     fn deliver_to_self(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
+        // The request of the receive might have been dropped with its buffer, as that of a send in `end_self_send`.
+        let hold = deferred_drop::DeferDrops::begin();
         posted.complete_with(&message, |target| source.copy_to(target));
+        drop(hold);
         self.wake_all();
+        deferred_drop::run_deferred_drops();
         Started::Done(message)
     }
+}
+
+/// Completes a synchronous message to this rank. The drop of its buffer is foreign code, whose panic must not end the
+/// call, which is unrelated to it.
+pub(super) fn end_self_send(source: Box<Source>, completer: Completer, outcome: Outcome) {
+    let hold = deferred_drop::DeferDrops::begin();
+    drop(source);
+    completer.complete(outcome);
+    drop(hold);
+    deferred_drop::run_deferred_drops();
 }

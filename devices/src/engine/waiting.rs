@@ -121,6 +121,7 @@ impl Engine {
             }
             if deferred_drop::has_deferred() {
                 self.release(progress.take());
+                deferred_drop::run_deferred_drops_of_wait();
             }
             if (moved > 0 || std::mem::take(&mut pause.has_moved)) && self.tasks.any() {
                 self.poll_tasks_unlocked(progress.take(), true);

@@ -1,6 +1,7 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
 mod alltoallw;
+mod attack_requests;
 mod attributes;
 mod boot;
 mod buffers;
