@@ -200,7 +200,7 @@ fn communicators_are_created_by_host_and_across_hosts() {
 fn errors_name_the_host() {
     let fragments = "-x MPJ_SHM_FRAGMENTS=65536";
     run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
-        .expect(1, &["MiB of shared memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--devices"]);
+        .expect(1, &["MiB of shared memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "MPJ_DEVICES"]);
     run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 has 4 ranks, but -n is 5"]);
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
         },
     }
     // Give mpjrun time to read all messages, also on a busy machine.
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(1500));
     ExitCode::from(3)
 }
 

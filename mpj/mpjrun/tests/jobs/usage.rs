@@ -135,14 +135,14 @@ fn too_few_descriptors_are_reported_before_the_start() {
 
 fn too_little_memory_is_reported() {
     let ended = run("-n 64 -x MPJ_SHM_FRAGMENTS=65536", "fine");
-    ended.expect(1, &["MiB of shared memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "--devices"]);
+    ended.expect(1, &["MiB of shared memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "MPJ_DEVICES"]);
 }
 
 fn file_size_limit_is_reported() {
     let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 $RANKS rank fine");
     ended.expect(
         1,
-        &["MiB of shared memory for 2 ranks", "the file size limit is 0 MiB", "ulimit -f", "--devices"],
+        &["MiB of shared memory for 2 ranks", "the file size limit is 0 MiB", "ulimit -f", "MPJ_DEVICES"],
     );
     let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 --devices niodev $RANKS rank fine");
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
