@@ -43,11 +43,8 @@ impl Engine {
     }
 
     pub(crate) fn apply_all_exits(&self) {
-        // A rank that its peers have lost gets no messages any more.
-        if self.roster.first_death_among(|rank| rank == self.site.rank).is_some()
-            && let Some((rank, cause)) = self.first_death()
-        {
-            self.fail_channels(Fault::Dead { rank, cause });
+        if let Some(fault) = self.failure.get().cloned().or_else(|| self.own_loss()) {
+            self.fail_channels(fault);
         }
         for channel in self.all_channels() {
             self.apply_exits(&channel);
@@ -62,6 +59,13 @@ impl Engine {
             }
         }
         self.fail_blamed();
+    }
+
+    /// Returns the fault of all operations of this rank if its peers have lost it: it gets no messages any more.
+    fn own_loss(&self) -> Option<Fault> {
+        self.roster.first_death_among(|rank| rank == self.site.rank)?;
+        let (rank, cause) = self.first_death()?;
+        Some(Fault::Dead { rank, cause })
     }
 
     pub(super) fn dead_mid_body(&self, inboxes: &PeerTable<Inbox>) -> Vec<PeerId> {
@@ -241,6 +245,9 @@ impl Engine {
 
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
         let hold = deferred_drop::DeferDrops::begin();
+        // A receive can still take an unexpected message, and then start an operation after the search below.
+        // `recheck_exits` finds it.
+        channel.mark_exits();
         channel.set_broken(fault.clone());
         fail_receives(channel, |_| true, fault);
         fail_self_sends(channel, fault);

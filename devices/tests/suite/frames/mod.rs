@@ -12,6 +12,7 @@ mod exit_races;
 mod fixture;
 mod head_encoding;
 mod hostile;
+mod lost_rank;
 mod nack_causes;
 mod partial_bodies;
 mod pending_ops;

@@ -26,7 +26,9 @@ impl ProcessState {
         if self.has_left.load(Ordering::Relaxed) {
             return;
         }
-        let elsewhere = (0..self.hosts.size()).filter(|rank| !self.broadcaster.local_ranks.contains(rank));
+        // The first rank of this host runs the agent, if there is one. So it is the first death that calls name.
+        let ranks = self.host_ranks.iter().chain(0..self.hosts.size());
+        let elsewhere = ranks.filter(|rank| !self.broadcaster.local_ranks.contains(rank));
         self.roster.learn_deaths(elsewhere, &why);
         let waiting = {
             let mut requests = self.pending();

@@ -56,9 +56,13 @@ fn welcome() -> Welcome {
 }
 
 fn join() -> (Launcher, Vec<LaunchedBoot>) {
+    join_with(welcome())
+}
+
+fn join_with(welcome: Welcome) -> (Launcher, Vec<LaunchedBoot>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
-    launcher.send(&ToProcess::Welcome(welcome()), None);
+    launcher.send(&ToProcess::Welcome(welcome), None);
     let boots = LaunchedBoot::connect(theirs, None, |_| ()).unwrap();
     assert_eq!(launcher.recv(), ToLauncher::Hello(ProtocolVersion::own()));
     (launcher, boots)
@@ -257,6 +261,16 @@ fn exit_of_mpjrun_reports_other_ranks_dead_and_ends_requests() {
     let dead: Vec<u32> = roster.since(1).iter().map(|event| event.rank).collect();
     assert_eq!(dead, [0, 4]);
     assert!(request(&boots[1], 4).recv().is_err() && boots[1].fence().is_err());
+}
+
+#[test]
+fn loss_of_an_agent_is_the_death_of_the_first_rank_of_its_host() {
+    let (agent, boots) = join_with(Welcome { hosts: vec![(0, 2), (1, 3)], first_rank: 3, ..welcome() });
+    let roster = boots[0].roster();
+    drop(agent);
+    wait_until(|| roster.event_count() == 3);
+    let dead: Vec<u32> = roster.since(0).iter().map(|event| event.rank).collect();
+    assert_eq!(dead, [2, 0, 1]);
 }
 
 #[test]
