@@ -292,12 +292,14 @@ where
         }
     };
     let (failure, thrown) = match outcome {
-        Ok(Ok(value)) => {
-            if let Some(stats) = world.finalize() {
-                watch.add_stats(rank, stats);
+        // It drops buffers of requests that the rank has dropped.
+        Ok(Ok(value)) => match catch_unwind(AssertUnwindSafe(|| world.finalize())) {
+            Ok(stats) => {
+                stats.into_iter().for_each(|stats| watch.add_stats(rank, stats));
+                return Ok(value);
             }
-            return Ok(value);
-        }
+            Err(panic) => (RankFailure::panicked(panic.as_ref()), Some(panic)),
+        },
         Ok(Err(cause)) => (RankFailure { cause, panicked: false }, None),
         Err(panic) => (RankFailure::panicked(panic.as_ref()), Some(panic)),
     };
