@@ -212,7 +212,7 @@ fn leave_requests(world: &World, drops: &Arc<AtomicUsize>) -> mpj::Result<Left> 
     let own = vec![world.issend(new(), world.rank(), 3)?, world.irecv(new(), world.rank(), 4)?];
     let mut persistent = vec![world.recv_init(new(), other, 5)?, world.ssend_init(new(), other, 6)?];
     for request in &mut persistent {
-        std::mem::forget(request.start()?);
+        let _ = request.start()?;
     }
     persistent.push(world.recv_init(new(), other, 7)?);
     drop(world.irecv(new(), other, 8)?);
@@ -376,7 +376,7 @@ fn drop_last_handles(apart: Intracomm, drops: &Arc<AtomicUsize>, way: usize) -> 
         drop((apart, receiving));
     } else {
         let mut request = apart.recv_init(new(), 0, tag)?;
-        std::mem::forget(request.start()?);
+        let _ = request.start()?;
         drop((apart, request));
     }
     Ok(())
