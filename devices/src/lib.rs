@@ -141,7 +141,6 @@ pub use niodev::handshake;
 #[doc(hidden)]
 pub mod network {
     pub use crate::niodev::{Listener, connect_order, listen, listen_at_addresses, listen_on_network};
-    #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub use crate::sys::socket::peer_of_unix;
 }
 #[cfg(feature = "conformance")]

@@ -43,3 +43,9 @@ pub(crate) fn shut_writing(_socket: &OwnedFd) {}
 pub(crate) fn unacknowledged<T>(_socket: &T) -> usize {
     0
 }
+
+/// # Errors
+/// Always: this platform has no such call.
+pub fn peer_of_unix<T>(_socket: &T) -> Result<(u32, i32), Errno> {
+    Err(Errno::UNSUPPORTED)
+}
