@@ -1,6 +1,6 @@
 //! Stream sockets, which this platform does not have. Every call fails or has no effect.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 
@@ -46,6 +46,6 @@ pub(crate) fn unacknowledged<T>(_socket: &T) -> usize {
 
 /// # Errors
 /// Always: this platform has no such call.
-pub fn peer_of_unix<T>(_socket: &T) -> Result<(u32, i32), Errno> {
-    Err(Errno::UNSUPPORTED)
+pub fn peer_of_unix<T>(_socket: &T) -> io::Result<(u32, i32)> {
+    Err(io::ErrorKind::Unsupported.into())
 }

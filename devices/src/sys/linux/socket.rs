@@ -129,7 +129,7 @@ pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
 /// Returns the user and the process at the other end of a Unix socket. The process id is 0 if that process is in another
 /// process id namespace.
 // Not rustix's `socket_peercred`, whose process id is never 0.
-pub fn peer_of_unix(socket: &impl AsRawFd) -> Result<(u32, i32), Errno> {
+pub fn peer_of_unix(socket: &impl AsRawFd) -> io::Result<(u32, i32)> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the call writes at most `len` bytes, which `peer` has.
@@ -142,9 +142,5 @@ pub fn peer_of_unix(socket: &impl AsRawFd) -> Result<(u32, i32), Errno> {
             &raw mut len,
         )
     };
-    if rc == 0 {
-        Ok((peer.uid, peer.pid))
-    } else {
-        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
-    }
+    if rc == 0 { Ok((peer.uid, peer.pid)) } else { Err(io::Error::last_os_error()) }
 }

@@ -158,7 +158,7 @@ impl RankSocket {
 
 /// Returns the process id of the other end, or 0 (see [`peer_of_unix`]); it must belong to the user of this process.
 fn check_user(stream: &UnixStream) -> Result<i32, String> {
-    let (user, process) = peer_of_unix(stream).map_err(|e| io::Error::from(e).to_string())?;
+    let (user, process) = peer_of_unix(stream).map_err(|e| e.to_string())?;
     if user == rustix::process::getuid().as_raw() {
         Ok(process)
     } else {
