@@ -13,8 +13,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::channel::{Calls, Channel, Members};
-use super::failure::{fail_receives, fail_self_sends};
+use super::failure::fail_receives;
 use super::peer::Peer;
+use super::send_self::fail_self_sends;
 use super::{Engine, lock};
 use crate::fault::Fault;
 use crate::group::Group;

@@ -9,14 +9,14 @@ use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
 use super::peer::{BodyStream, DeferredSend, Outbox, Peer, PeerTable, QueuedFrame};
-use super::send_self::end_self_send;
+use super::send_self::fail_self_sends;
 use super::{Engine, lock};
 use crate::biased::MutexGuard;
 use crate::deferred_drop;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::liveness::{Exit, ExitEvent};
-use crate::matching::{ANY_SOURCE, Pattern, Posted, Unexpected, UnexpectedBody};
+use crate::matching::{ANY_SOURCE, Pattern, Posted, Unexpected};
 
 /// A pending operation that a peer has ended by a NACK, because of a death that this rank has not learned of.
 #[derive(Debug)]
@@ -370,16 +370,5 @@ pub(super) fn fail_receives(channel: &Channel, which: impl FnMut(&Posted) -> boo
     let failed = channel.matching().drain_posted(which);
     for posted in failed {
         posted.fail(fault.clone());
-    }
-}
-
-pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
-    let failed = channel
-        .matching()
-        .drain_unexpected(|unexpected| matches!(unexpected.body, UnexpectedBody::SelfSend { .. }));
-    for unexpected in failed {
-        if let UnexpectedBody::SelfSend { source, completer } = unexpected.body {
-            end_self_send(source, completer, Err(fault.clone()));
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Engine;
 use super::channel::Channel;
-use super::failure::fail_self_sends;
 use super::send::{Mode, Sent};
 use crate::completion::{Completer, Outcome, Started, pair};
 use crate::deferred_drop;
@@ -106,4 +105,15 @@ pub(super) fn end_self_send(source: Box<Source>, completer: Completer, outcome: 
     completer.complete(outcome);
     drop(hold);
     deferred_drop::run_deferred_drops();
+}
+
+pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
+    let failed = channel
+        .matching()
+        .drain_unexpected(|unexpected| matches!(unexpected.body, UnexpectedBody::SelfSend { .. }));
+    for unexpected in failed {
+        if let UnexpectedBody::SelfSend { source, completer } = unexpected.body {
+            end_self_send(source, completer, Err(fault.clone()));
+        }
+    }
 }

@@ -120,8 +120,7 @@ impl Engine {
                 pause.next_sleep = SLEEP;
             }
             if deferred_drop::has_deferred() {
-                self.release(progress.take());
-                deferred_drop::run_deferred_drops_of_wait();
+                self.release_for_deferred_drops(progress.take());
             }
             if (moved > 0 || std::mem::take(&mut pause.has_moved)) && self.tasks.any() {
                 self.poll_tasks_unlocked(progress.take(), true);
@@ -151,6 +150,11 @@ impl Engine {
                 return value;
             }
         }
+    }
+
+    fn release_for_deferred_drops(&self, progress: Option<MutexGuard<'_, ProgressState>>) {
+        self.release(progress);
+        deferred_drop::run_deferred_drops_of_wait();
     }
 
     fn release(&self, progress: Option<MutexGuard<'_, ProgressState>>) {

@@ -127,4 +127,26 @@ impl<S: Storage> RegionEntry<S> {
         let Leaf(leaf) = map.alloc_class(class)?;
         Some(self.count_block(leaf as usize * MIN_BLOCK, Some(class), counters))
     }
+
+    /// Returns the pages of chunks without a block to the system: those in which no block was allocated since the last
+    /// call, or, with `also_touched`, all. The caller has the lock of the arena.
+    pub(super) fn discard_idle(&mut self, also_touched: bool) {
+        let Division::Split(map) = &mut self.division else { return };
+        let storage = &self.region.get().storage;
+        map.merge_all();
+        let mut free = self.chunks.take_free(map, also_touched);
+        while free != 0 {
+            let first = free.trailing_zeros();
+            let count = (free >> first).trailing_ones();
+            let run = u64::MAX >> (64 - count) << first;
+            let (at, len) = ((first as usize) << self.chunks.shift, (count as usize) << self.chunks.shift);
+            let has_whole_pages = (at | len).is_multiple_of(storage.page_size());
+            // SAFETY: the range has whole pages. The map grants none of its bytes, and the caller's lock prevents that it
+            // does meanwhile.
+            if has_whole_pages && unsafe { storage.discard_unregistered(at, len) } {
+                self.chunks.resident &= !run;
+            }
+            free &= !run;
+        }
+    }
 }

@@ -1,18 +1,17 @@
 //! Which parts of a region have pages, and which of them no block has used for a while.
 
-use super::region::{Division, RegionEntry};
+use crate::MIN_BLOCK;
 use crate::buddy::{BuddyMap, Leaf};
 use crate::class::Order;
-use crate::{MIN_BLOCK, Storage};
 
 /// The use of a region by chunk: the region has up to 64 of them, of at least 2 MiB each, the size of a huge page.
 #[derive(Debug)]
 pub(super) struct Chunks {
-    shift: u32,
+    pub(super) shift: u32,
     /// A bit for each chunk of which a byte has been allocated since the last call of `RegionEntry::discard_idle`.
     touched: u64,
     /// A bit for each chunk that may have pages.
-    resident: u64,
+    pub(super) resident: u64,
 }
 
 impl Chunks {
@@ -46,7 +45,7 @@ impl Chunks {
     }
 
     /// Returns the chunks without a block, and begins a new interval for `touched`.
-    fn take_free(&mut self, map: &BuddyMap, also_touched: bool) -> u64 {
+    pub(super) fn take_free(&mut self, map: &BuddyMap, also_touched: bool) -> u64 {
         let touched = core::mem::take(&mut self.touched);
         self.resident |= touched;
         let mut candidates = if also_touched { self.resident } else { self.resident & !touched };
@@ -57,30 +56,6 @@ impl Chunks {
             free |= u64::from(map.is_free(self.first_leaf(chunk), self.order())) << chunk;
         }
         free
-    }
-}
-
-impl<S: Storage> RegionEntry<S> {
-    /// Returns the pages of chunks without a block to the system: those in which no block was allocated since the last
-    /// call, or, with `also_touched`, all. The caller has the lock of the arena.
-    pub(super) fn discard_idle(&mut self, also_touched: bool) {
-        let Division::Split(map) = &mut self.division else { return };
-        let storage = &self.region.get().storage;
-        map.merge_all();
-        let mut free = self.chunks.take_free(map, also_touched);
-        while free != 0 {
-            let first = free.trailing_zeros();
-            let count = (free >> first).trailing_ones();
-            let run = u64::MAX >> (64 - count) << first;
-            let (at, len) = ((first as usize) << self.chunks.shift, (count as usize) << self.chunks.shift);
-            let has_whole_pages = (at | len).is_multiple_of(storage.page_size());
-            // SAFETY: the range has whole pages. The map grants none of its bytes, and the caller's lock prevents that it
-            // does meanwhile.
-            if has_whole_pages && unsafe { storage.discard_unregistered(at, len) } {
-                self.chunks.resident &= !run;
-            }
-            free &= !run;
-        }
     }
 }
 

@@ -3,23 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::region::{Division, RegionEntry};
-use super::state::State;
+use super::state::{Returning, State};
 use super::{Arena, CacheShared};
 use crate::Storage;
 use crate::cache::{Teardown, ThreadCache};
-
-/// The progress of the passes over the regions. A pass takes a region at a time, so that the lock is held briefly.
-#[derive(Debug, Default)]
-pub(super) struct Returning {
-    /// The slot of the next region.
-    next: usize,
-    /// When the next pass begins.
-    due: Option<Instant>,
-    /// The value of `State::direct_frees` when this pass began.
-    frees: u64,
-    /// The bytes that were added to `CacheShared::large`.
-    large: u64,
-}
 
 /// A pool keeps this many bytes when a thread ends.
 const KEPT: usize = 16 << 20;

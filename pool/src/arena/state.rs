@@ -1,8 +1,8 @@
 use core::ptr::NonNull;
+use std::time::Instant;
 
 use super::region::{BlockLocation, Division, RegionBox, RegionCounters, RegionEntry};
 use super::resident::Chunks;
-use super::returning::Returning;
 use super::{Arena, ArenaRegion};
 use crate::buddy::Leaf;
 use crate::cache::{self, AllocCounters, ThreadCache};
@@ -22,6 +22,19 @@ pub(super) struct State<S: Storage> {
     pub(super) returning: Returning,
     pool_dropped: bool,
     teardown_claimed: bool,
+}
+
+/// The progress of the passes over the regions. A pass takes a region at a time, so that the lock is held briefly.
+#[derive(Debug, Default)]
+pub(super) struct Returning {
+    /// The slot of the next region.
+    pub(super) next: usize,
+    /// When the next pass begins.
+    pub(super) due: Option<Instant>,
+    /// The value of `State::direct_frees` when this pass began.
+    pub(super) frees: u64,
+    /// The bytes that were added to `CacheShared::large`.
+    pub(super) large: u64,
 }
 
 /// # Invariants
