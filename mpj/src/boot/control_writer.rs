@@ -52,6 +52,11 @@ impl ControlWriter {
         &self.socket
     }
 
+    /// Returns whether a write has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.queue().send_error.is_some()
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -209,7 +209,14 @@ impl Boot for LaunchedBoot {
     }
 
     fn reports_failures(&self) -> bool {
-        true
+        let ProcessState { session, broadcaster, job_code, .. } = &*self.process;
+        let has_lost_agent = || {
+            let is_disconnected = self.process.pending().disconnect_reason.is_some();
+            job_code.get().is_none() && (is_disconnected || broadcaster.writer.has_failed())
+        };
+        let has_process_manager = session.as_ref().is_none_or(|session| !session.has_own_exit_code());
+        // A process manager prints the end of the agent's process.
+        has_process_manager || !has_lost_agent()
     }
 
     fn leave(&self) {

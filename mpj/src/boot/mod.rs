@@ -108,7 +108,8 @@ pub trait Boot: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Returns whether the service prints why ranks failed, and derives the exit code of the job from that.
+    /// Returns whether the service prints why ranks failed, and derives the exit code of the job from that. Called after
+    /// the ranks of this process have returned: the service may have exited by then.
     fn reports_failures(&self) -> bool {
         self.has_launcher()
     }

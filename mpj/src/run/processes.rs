@@ -30,13 +30,11 @@ where
 {
     let ranks: Vec<u32> = boots.iter().map(|boot| boot.rank()).collect();
     let first = boots.first().cloned()?;
-    // A launcher receives every rank's failure, and prints the root cause.
-    let is_reported = first.reports_failures();
     let (config, registry) = match prepare(&boots, registry) {
         Ok(prepared) => prepared,
         Err(why) => {
             let mut error = JobError::new(first.rank() as usize, format!("could not start: {why}"), false);
-            error.is_reported = is_reported;
+            error.is_reported = first.reports_failures();
             return Some(error);
         }
     };
@@ -44,6 +42,8 @@ where
         Ok(results) => results,
         Err(timed_out) => return Some(timed_out),
     };
+    // A launcher receives every rank's failure, and prints the root cause.
+    let is_reported = first.reports_failures();
     let failed = |(rank, result): (u32, Result<(), threads::RankFailure>)| {
         let failure = result.err()?;
         Some(JobError::new(rank as usize, failure.cause, failure.panicked))

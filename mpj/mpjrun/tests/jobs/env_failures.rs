@@ -14,6 +14,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("failed_job_ends_without_a_reader_of_its_errors", failed_job_ends_without_a_reader_of_its_errors),
     ("lack_of_descriptors_ends_the_job", lack_of_descriptors_ends_the_job),
     ("stopped_processes_of_a_failed_job_are_killed", stopped_processes_of_a_failed_job_are_killed),
+    (
+        "abort_ends_the_host_of_the_rank_if_rank_0_is_stopped",
+        abort_ends_the_host_of_the_rank_if_rank_0_is_stopped,
+    ),
+    ("killed_rank_0_is_named_on_all_hosts", killed_rank_0_is_named_on_all_hosts),
 ];
 
 fn failure_ends_all_processes_with_its_code() {
@@ -111,4 +116,28 @@ fn stopped_processes_of_a_failed_job_are_killed() {
     kill(&[pids[0]], "-KILL");
     let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
     assert_eq!(ended[2].signal, Some(9), "{ended:#?}");
+}
+
+fn abort_ends_the_host_of_the_rank_if_rank_0_is_stopped() {
+    for rank in ["1", "2"] {
+        let mut jobs = start_job("abb", &format!("abort-of-stopped:{rank}"), &[]);
+        let first = jobs.remove(0);
+        let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+        let line = format!("mpj: rank {rank} aborted the job with code 42: enough (the process of rank 0");
+        assert!(ended[0].err.iter().any(|said| said.starts_with(&line)), "{ended:#?}");
+        assert_eq!(codes(&ended), [Some(42); 2], "{ended:#?}");
+        first.signal("-CONT");
+        let ended = first.end();
+        assert_ne!(ended.code, Some(0), "{ended:#?}");
+    }
+}
+
+fn killed_rank_0_is_named_on_all_hosts() {
+    let jobs = start_job("aab", "barrier-without-0", &[]);
+    kill(&[pid(&jobs[0].lines(1, " is ")[0])], "-KILL");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    for other in &ended[1..] {
+        let names_it = |line: &String| line.starts_with("mpj: ") && line.contains("rank 0");
+        assert!(other.err.iter().any(names_it), "{ended:#?}");
+    }
 }

@@ -15,6 +15,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("stopped_host_is_not_cut", stopped_host_is_not_cut),
     ("failure_gives_the_exit_code_of_mpiexec", || HYDRA.failures_give_the_exit_code()),
     ("killed_processes_end_the_hydra_job", || HYDRA.killed_processes_end_the_job()),
+    ("abort_ends_the_hydra_job_of_a_stopped_rank_0", || {
+        HYDRA.abort_ends_the_job_of_a_stopped_rank_0(TWO_HOSTS)
+    }),
     ("pmi_port_is_used_without_a_descriptor", pmi_port_is_used_without_a_descriptor),
     ("stale_pmi_variables_are_errors", stale_pmi_variables_are_errors),
 ];
@@ -118,7 +121,11 @@ fn stale_pmi_variables_are_errors() {
         (&[("PMI_FD", "x"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")], "unset it, or set MPJ_LAUNCHER=none"),
         (&[("PMI_FD", "3"), ("PMI_RANK", "0")], "PMI_FD is set, but not PMI_SIZE"),
         (&[("PMI_FD", "3"), ("PMI_RANK", "x"), ("PMI_SIZE", "2")], "PMI_RANK=x is not a number"),
-        (&[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")], "cannot connect to the process manager"),
+        (
+            &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")],
+            "cannot connect to the process manager at PMI_PORT=127.0.0.1:1: Connection refused (os error 111); if the \
+             variables PMI_* are left over",
+        ),
         (&[("MPJ_LAUNCHER", "pmi1")], "MPJ_LAUNCHER: this launcher sets PMI_FD or PMI_PORT"),
         (&[("MPJ_LAUNCHER", "mpjrun")], "MPJ_LAUNCHER: this launcher sets MPJ_CONTROL"),
     ] {

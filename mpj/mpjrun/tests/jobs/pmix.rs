@@ -43,7 +43,9 @@ fn open_mpi_hosts_with_networks_of_their_own() {
                   --mca oob_tcp_if_include 10.78.0.0/24 --host h0:2,h1:2,h2:2 -n 6 \"$@\"";
     let Some(ended) = run_on_hosts(script, "pairs") else { return };
     assert_pairs(&ended, "aabbcc", "shmdev");
-    assert_eq!(run_on_hosts(script, "abort").unwrap().code, Some(42));
+    for role in ["abort", "abort-of-stopped:4"] {
+        assert_eq!(run_on_hosts(script, role).unwrap().code, Some(42), "{role}");
+    }
     let ended = run_on_hosts(script, "kill").unwrap();
     assert_ne!(ended.code, Some(0), "{ended:#?}");
 }

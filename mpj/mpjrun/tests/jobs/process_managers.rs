@@ -110,6 +110,20 @@ impl Manager {
             assert_ne!(ended.code, Some(0), "{victim:?}: {ended:#?}");
         }
     }
+
+    /// Ranks 2 and 3 are on another host than rank 0, whose agent cannot end the job.
+    pub(crate) fn abort_ends_the_job_of_a_stopped_rank_0(&self, args: &str) {
+        if self.is_missing() {
+            return;
+        }
+        for rank in ["2", "3"] {
+            let job = self.start(&format!("{args} -n 4"), &format!("abort-of-stopped:{rank}"));
+            let stopped = pid(&job.lines(1, "rank 0 stops")[0]);
+            let ended = job.end();
+            assert_eq!(ended.code, Some(42), "{ended:#?}");
+            wait_for_exit(stopped, Duration::from_secs(20));
+        }
+    }
 }
 
 /// Asserts that each pair of ranks on one host used `device`, and the others TCP.

@@ -149,6 +149,9 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
     let me = world.rank();
     // After this call, all ranks have joined.
     world.barrier()?;
+    if let Some(rank) = role.strip_prefix("abort-of-stopped:") {
+        return abort_of_stopped(world, rank.parse().unwrap());
+    }
     match role {
         "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
         "time" if me == 0 => say(&format!("time {}", now_ns())),
@@ -168,6 +171,11 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         }
         "recv-from-left" | "late-error" => {}
         "wait" => wait(world),
+        "barrier-without-0" if me == 0 => {
+            say(&format!("rank 0 is {}", std::process::id()));
+            std::thread::sleep(Duration::from_secs(1000));
+        }
+        "barrier-without-0" => world.barrier()?,
         "cut" => hosts::meet_until_cut(world)?,
         "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
@@ -267,6 +275,23 @@ fn wait(world: &World) {
     let failed = world.recv(&mut [0u8], (me + 1) % size, 0).unwrap_err();
     say(&format!("rank {me} error: {failed}"));
     leave(1);
+}
+
+/// Rank 0 stops, and then a rank of the same machine aborts the job.
+fn abort_of_stopped(world: &World, rank: usize) -> Result<(), Error> {
+    let mut stopped = [std::process::id()];
+    if world.rank() == 0 {
+        world.send(&stopped, rank, 0)?;
+        say(&format!("rank 0 stops: {}", stopped[0]));
+        kill_me("-STOP");
+    } else if world.rank() == rank {
+        world.recv(&mut stopped, 0, 0)?;
+        while !std::fs::read_to_string(format!("/proc/{}/stat", stopped[0])).unwrap().contains(") T ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        world.abort(42, "enough");
+    }
+    world.barrier()
 }
 
 /// A collective fails on rank 2, which ends later. The other ranks get its failure notice and end first.

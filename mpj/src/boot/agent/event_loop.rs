@@ -125,6 +125,9 @@ pub(super) struct Agent {
     /// The hosts that this agent watches: the root watches all others, another agent that of the root.
     pub(super) watches: Vec<(HostId, HostWatch)>,
     pub(super) stage: Stage,
+    /// The abort of a rank of this host, if the root has to end the job: when this agent ends it in place of the root,
+    /// with which code, and why.
+    pub(super) abort_due: Option<(Instant, u8, String)>,
     pub(super) is_orderly: bool,
 }
 
@@ -158,6 +161,7 @@ impl Agent {
             watch_port,
             watches: Vec::new(),
             stage: Stage::Running,
+            abort_due: None,
             is_orderly: false,
         }
     }
@@ -171,7 +175,7 @@ impl Agent {
                     let strangers = listener.as_ref().and_then(RootListener::due);
                     [strangers, *relays_due].into_iter().flatten().min()
                 }
-                Role::Relay(_) => None,
+                Role::Relay(_) => self.abort_due.as_ref().map(|(due, ..)| *due),
             },
         };
         // After a failure, the monitor remains due.
@@ -224,6 +228,10 @@ impl Agent {
     fn tick(&mut self, now: Instant) {
         let outbound = self.router.tick(now);
         self.send(outbound);
+        let has_not_failed = matches!(self.stage, Stage::Running | Stage::Leaving);
+        if let Some((_, code, why)) = self.abort_due.take_if(|(due, ..)| has_not_failed && *due <= now) {
+            return self.fail(code, &why);
+        }
         match self.stage {
             Stage::Running => {}
             Stage::Failed(code, until) if until <= now => return self.begin_end(code, now),

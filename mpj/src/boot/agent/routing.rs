@@ -9,13 +9,17 @@ use mpj_devices::HostId;
 use super::event_loop::{ARRIVAL_INTERVAL, Agent, LocalProcess, Relay, Role, Stage};
 use super::messages::{FromRoot, ToRoot};
 use super::router::Outbound;
-use crate::boot::control_plane::{ControlConnection, To};
+use crate::boot::control_plane::{ControlConnection, GRACE, To, truncate_cause};
 use crate::boot::proven::ACCEPT_RETRY;
-use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame};
+use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame, exit_code};
 
 /// The time that a process waits for an agent that has no descriptor for its connection. Then the job fails: the process
 /// that would close a descriptor might be the one that waits.
 const LACK_LIMIT: Duration = Duration::from_secs(20);
+
+/// The time that the root has to end the job after a rank has aborted it. Then the agent of that rank's host ends it: the
+/// process of the root might be stopped.
+const ABORT_LIMIT: Duration = GRACE.saturating_add(Duration::from_secs(3));
 
 impl Agent {
     /// Accepts the processes of this host that wait.
@@ -118,6 +122,12 @@ impl Agent {
                 ));
             }
             self.welcome(index, rank);
+        }
+        if let (ToLauncher::Abort { code, reason, .. }, Role::Relay(_)) = (&message, &self.role) {
+            let why =
+                format!("rank {rank} aborted the job with code {code}: {}", truncate_cause(reason.clone()));
+            let why = format!("{why} (the process of rank 0 does not respond)");
+            self.abort_due.get_or_insert((Instant::now() + ABORT_LIMIT, exit_code(*code), why));
         }
         let outbound = self.router.on_message(rank, message, Instant::now())?;
         outbound.into_iter().try_for_each(|message| self.send_one(message))

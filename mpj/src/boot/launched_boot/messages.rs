@@ -29,12 +29,12 @@ impl ProcessState {
         // The first rank of this host runs the agent, if there is one. So it is the first death that calls name.
         let ranks = self.host_ranks.iter().chain(0..self.hosts.size());
         let elsewhere = ranks.filter(|rank| !self.broadcaster.local_ranks.contains(rank));
-        self.roster.learn_deaths(elsewhere, &why);
         let waiting = {
             let mut requests = self.pending();
             requests.disconnect_reason = Some(why.clone());
             std::mem::take(&mut requests.waiting)
         };
+        self.roster.learn_deaths(elsewhere, &why);
         waiting.into_values().for_each(|pending| pending.fail(why.clone()));
     }
 

@@ -19,6 +19,10 @@ const REPLY_LIMIT: Duration = Duration::from_secs(60);
 /// The largest number of segments of a value.
 const MAX_SEGMENTS: usize = 8;
 
+/// The advice about variables of another job.
+const LEFT_OVER: &str = "if the variables PMI_* are left over from another job, unset them, or set MPJ_LAUNCHER=none to \
+                         run this process as a job of its own";
+
 const GONE: &str = "the process manager has exited or closed its connection";
 
 /// A connection that has joined the job of a process manager.
@@ -43,7 +47,7 @@ impl PmiClient {
     /// # Errors
     /// The other end is not a process manager, or it refuses.
     pub(crate) fn inherited(socket: UnixStream, rank: u32, size: u32) -> Result<PmiClient, String> {
-        let mut client = Self::new(socket, rank, size)?;
+        let mut client = Self::new(socket, rank, size);
         client.init()?;
         Ok(client)
     }
@@ -53,9 +57,10 @@ impl PmiClient {
     /// # Errors
     /// The address cannot be reached, the other end is not a process manager, or it refuses.
     pub(crate) fn connect(port: &str, id: &str) -> Result<PmiClient, String> {
-        let stream =
-            TcpStream::connect(port).map_err(|e| format!("cannot connect to the process manager: {e}"))?;
-        let mut client = Self::new(UnixStream::from(OwnedFd::from(stream)), 0, 0)?;
+        let stream = TcpStream::connect(port).map_err(|e| {
+            format!("cannot connect to the process manager at PMI_PORT={port}: {e}; {LEFT_OVER}")
+        })?;
+        let mut client = Self::new(UnixStream::from(OwnedFd::from(stream)), 0, 0);
         client.call(&request("initack", &[("pmiid", id)])?, "initack")?;
         for _ in 0..3 {
             let set = client.reply("set")?;
@@ -69,17 +74,9 @@ impl PmiClient {
         Ok(client)
     }
 
-    fn new(stream: UnixStream, rank: u32, size: u32) -> Result<PmiClient, String> {
+    fn new(stream: UnixStream, rank: u32, size: u32) -> PmiClient {
         let (lines, store, limit) = (LineDecoder::default(), String::new(), REPLY_LIMIT);
-        let mut client = PmiClient { stream, lines, store, rank, size, limit, ignores_input: false };
-        client.set_limit(REPLY_LIMIT)?;
-        Ok(client)
-    }
-
-    fn set_limit(&mut self, limit: Duration) -> Result<(), String> {
-        self.limit = limit;
-        let set = self.stream.set_read_timeout(Some(limit));
-        set.map_err(|e| format!("the socket of the process manager: {e}"))
+        PmiClient { stream, lines, store, rank, size, limit, ignores_input: false }
     }
 
     fn init(&mut self) -> Result<(), String> {
@@ -110,19 +107,24 @@ impl PmiClient {
     }
 
     fn reply(&mut self, command: &str) -> Result<PmiReply, String> {
+        let until = Instant::now() + self.limit;
         let line = loop {
             if let Some(line) = self.lines.take_line().map_err(refuse)? {
                 break line;
             }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let seconds = self.limit.as_secs_f32();
+                return Err(format!("the process manager has sent no '{command}' for {seconds} s"));
+            }
             let mut bytes = [0; 2048];
+            let set = self.stream.set_read_timeout(Some(left));
+            set.map_err(|e| format!("the socket of the process manager: {e}"))?;
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(GONE.into()),
                 Ok(count) => self.lines.push(&bytes[..count]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    let seconds = self.limit.as_secs_f32();
-                    return Err(format!("the process manager has sent no '{command}' for {seconds} s"));
-                }
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
                 Err(e) => return Err(gone(&e)),
             }
         };
@@ -187,11 +189,12 @@ impl ProcessManager for PmiClient {
     }
 
     fn fence(&mut self, limit: Duration) -> Result<(), String> {
-        self.set_limit(limit)?;
+        self.limit = limit;
         let begun = Instant::now();
         let reply = self.call(&request("barrier_in", &[])?, "barrier_out");
+        self.limit = REPLY_LIMIT;
         reply.map_err(|why| if begun.elapsed() < limit { why } else { format!("{why}: {RANK_MISSING}") })?;
-        self.set_limit(REPLY_LIMIT)
+        Ok(())
     }
 
     fn finalize(&mut self) -> Result<(), String> {

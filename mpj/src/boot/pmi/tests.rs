@@ -321,3 +321,24 @@ fn rank_that_never_starts_is_an_error() {
     drop(client);
     assert_eq!(served.join().unwrap(), ["cmd=barrier_in"]);
 }
+
+/// A server that sends a byte before each read would end does not extend the limit.
+#[test]
+fn reply_in_single_bytes_is_limited() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let served = std::thread::spawn(move || {
+        let mut requests = BufReader::new(&ours).lines();
+        for (_, reply) in INIT {
+            requests.next().unwrap().unwrap();
+            (&ours).write_all(reply.as_bytes()).unwrap();
+        }
+        while (&ours).write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let mut client = PmiClient::inherited(theirs, 1, 4).unwrap();
+    let why = client.fence(Duration::from_millis(250)).unwrap_err();
+    assert!(why.starts_with("the process manager has sent no 'barrier_out' for 0.25 s"), "{why}");
+    drop(client);
+    served.join().unwrap();
+}
