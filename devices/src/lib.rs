@@ -123,7 +123,7 @@ pub use device::{
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    AsyncWait, BlockedThread, Calls, CardExchange, Channel, Coalesce, Count, DriverFd, Engine, LocalTraffic,
+    AsyncWait, BlockedCall, Calls, CardExchange, Channel, Coalesce, Count, DriverFd, Engine, LocalTraffic,
     Matched, MatchedMessage, Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD,
     WaitReason,
 };

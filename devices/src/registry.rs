@@ -45,7 +45,7 @@ impl Registry {
 
     /// Adds a device that is unavailable here: opening it fails with the reason `why`.
     #[must_use]
-    pub fn without(self, name: &'static str, why: &'static str) -> Self {
+    pub fn with_unavailable(self, name: &'static str, why: &'static str) -> Self {
         self.with(Unavailable(OpenError { device: name, why: why.into() }))
     }
 
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn failed_devices_are_listed_with_reasons() {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
-        let registry = Registry::empty().with(StubDriver).without("far", "it is far away");
+        let registry = Registry::empty().with(StubDriver).with_unavailable("far", "it is far away");
         assert_eq!(registry.names(), ["stub", "far"]);
         let OpenedDevices { opened, failed: refused } = registry.open(&site, &Config::default()).unwrap();
         assert_eq!((opened.len(), refused.len()), (1, 1));
@@ -146,7 +146,7 @@ mod tests {
     fn unknown_device_name_is_refused_with_the_known_ones() {
         let registry = ["smdev", "shmdev", "niodev"]
             .into_iter()
-            .fold(Registry::empty(), |registry, name| registry.without(name, "it is not here"));
+            .fold(Registry::empty(), |registry, name| registry.with_unavailable(name, "it is not here"));
         for (name, expected) in [
             ("mailbox", "no device is named 'mailbox'; available: smdev, shmdev, niodev"),
             ("shmdv", "no device is named 'shmdv' (did you mean shmdev?); available:"),
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn driver_replaces_another_of_its_name() {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
-        let registry = Registry::empty().without("stub", "nobody needs it").with(StubDriver);
+        let registry = Registry::empty().with_unavailable("stub", "nobody needs it").with(StubDriver);
         assert_eq!(registry.names(), ["stub"]);
         assert!(registry.open(&site, &Config::default()).unwrap().failed.is_empty());
     }

@@ -2,7 +2,7 @@ use mpj::boot::pmi::mapping;
 use mpj::boot::pmi::message::{LineDecoder, MAX_LINE, PmiReply, request};
 use mpj::boot::rendezvous::gathering::{Gathering, Step};
 use mpj::boot::rendezvous::hostlist::first_host;
-use mpj::boot::rendezvous::messages::{Joining, ToFirst};
+use mpj::boot::rendezvous::messages::{Joining, ToServer};
 use mpj::boot::rendezvous::sources::RendezvousAddress;
 use mpj::boot::wire::{ProtocolVersion, VERSION};
 use mpj_devices::{HostId, Hosts};
@@ -101,9 +101,9 @@ fn gather(input: &mut Input<'_>) {
                 let version = ProtocolVersion { version, mpj_version };
                 let host = input.pick(&["a", "b", "c"]).to_owned();
                 gathering
-                    .take(rank, ToFirst::Join(Box::new(Joining { version, size, host, at: "é".repeat(9) })))
+                    .take(rank, ToServer::Join(Box::new(Joining { version, size, host, at: "é".repeat(9) })))
             }
-            3 | 4 => gathering.take(rank, ToFirst::Ready),
+            3 | 4 => gathering.take(rank, ToServer::Ready),
             _ => gathering.closed(rank),
         };
         if let Err(why) = outcome {

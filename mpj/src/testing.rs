@@ -110,7 +110,7 @@ fn run_with_timeout<O: TestResult>(
         let watch = Arc::clone(&watch);
         move || {
             let result = threads::run_watched(ranks, &watch, |world| test(world).into_result());
-            // The receiver no longer exists if the test exceeded its time limit.
+            // The receiver no longer exists if the test exceeded its time limit and `GRACE`.
             let _ = sender.send(result.map(|_| ()).map_err(|error| error.to_string()));
         }
     };

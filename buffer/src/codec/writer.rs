@@ -29,7 +29,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// A cursor without bytes: the next push calls the chain.
+    /// A cursor without bytes: the next push of bytes calls the chain.
     const NOWHERE: Self = Self { at: NonNull::dangling(), left: 0 };
 
     fn of(chain: &Chain) -> Self {

@@ -21,7 +21,7 @@ where
     }
 }
 
-/// Returns a block of `len` bytes, or of the pool's maximum if that is less. Fails if it cannot hold a section header.
+/// Returns a block of at least `len` bytes, rounded down to a multiple of 8, or of the pool's maximum if that is less. Fails if it cannot hold a section header.
 pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
     let block = match source {
         Some(source) => ChunkBlock::Other(source.block(len)?),

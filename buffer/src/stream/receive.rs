@@ -124,7 +124,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         stream.read_exact(&mut header)?;
         let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
-        // `io::copy` reads into its own memory, or into that of the `BufWriter`, without zeroing either.
+        // `io::copy` reads into its own memory, or into that of the `BufWriter`, and zeroes neither for streams of std. For
+        // other streams, it zeroes each once.
         let mut rest = stream.take(missing as u64);
         if missing < READ_LEN / 4 {
             io::copy(&mut rest, &mut body)?;
@@ -261,7 +262,8 @@ impl<P: Pool> Receiver<P> {
     }
 
     /// Takes bytes from the front of `input`, up to the end of one message, and returns that message. `None` means that
-    /// all bytes were taken and more are needed.
+    /// all bytes were taken and more are needed. A message that [`read`](Self::read) has read ahead is returned first, and
+    /// `input` is unchanged.
     ///
     /// # Errors
     /// Those of the [type](Self#errors), except `Io`. Then `input` begins with the first byte that was not taken.

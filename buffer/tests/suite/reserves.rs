@@ -59,3 +59,42 @@ fn true_lengths_reserve_all_elements() {
     let bytes: Vec<u8> = bytes.iter().flat_map(|count| u64::from(*count).to_le_bytes()).collect();
     assert_eq!(reserved::<Fixed>(&bytes), (12, Ok(())));
 }
+
+/// Bytes that reserve memory again after each element.
+struct Repeated;
+
+impl<'de> Deserialize<'de> for Repeated {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Elements;
+
+        impl<'de> Visitor<'de> for Elements {
+            type Value = Repeated;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Repeated, A::Error> {
+                while seq.next_element::<u8>()?.is_some() {
+                    RESERVED.set(RESERVED.get().max(seq.size_hint().unwrap_or(0)));
+                }
+                Ok(Repeated)
+            }
+        }
+
+        deserializer.deserialize_seq(Elements)
+    }
+}
+
+#[test]
+fn false_length_does_not_reserve_memory_after_the_first_element() {
+    fn most<C: Codec>(bytes: &[u8]) -> usize {
+        RESERVED.set(0);
+        assert!(C::decode::<Repeated>(bytes).is_err());
+        RESERVED.get()
+    }
+    // A length of 2^40, and eight elements.
+    let length = [0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
+    assert!(most::<Postcard>(&[&length[..], &[7; 8]].concat()) <= 14);
+    assert!(most::<Fixed>(&[&(1u64 << 40).to_le_bytes()[..], &[7; 8]].concat()) <= 16);
+}

@@ -24,7 +24,7 @@ pub struct Member {
     pub world: Arc<Channel>,
     /// This rank in the channel.
     pub rank: u32,
-    /// The number of ranks of the channel.
+    /// The number of ranks that messages can name: those of the channel or, in an intercommunicator, of the remote group.
     pub size: u32,
     control: Arc<Channel>,
     dead: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ impl Member {
         self.roster().report(self.engine.site().rank, Exit::Died("killed by the case".into()));
     }
 
-    /// Returns whether this rank has died.
+    /// Returns whether [`report_dead`](Self::report_dead) was called.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::SeqCst)
     }
@@ -177,6 +177,9 @@ impl Member {
     }
 
     /// Starts a send of everything in `data`.
+    ///
+    /// # Panics
+    /// The send fails.
     pub fn isend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Sending<T> {
         self.try_isend(to, tag, data).unwrap()
     }
@@ -191,12 +194,18 @@ impl Member {
     }
 
     /// Starts a synchronous send of everything in `data`.
+    ///
+    /// # Panics
+    /// The send fails.
     pub fn issend<T: Item>(&self, to: u32, tag: i32, data: Vec<T>) -> Sending<T> {
         let layout = Layout::all(&data);
         self.start(to, tag, data, layout, Mode::Synchronous).unwrap()
     }
 
     /// Sends a copy of `data`.
+    ///
+    /// # Panics
+    /// The send fails.
     pub fn send<T: Item>(&self, to: u32, tag: i32, data: &[T]) {
         self.isend(to, tag, data.to_vec()).wait(self).unwrap();
     }

@@ -141,7 +141,7 @@ impl WaitReason {
 
 /// A pending future, or a waiting thread that has slept or parked, or is about to.
 #[derive(Clone, Debug)]
-pub struct BlockedThread {
+pub struct BlockedCall {
     pub(super) wait: WaitReason,
     world: u32,
     since: Instant,
@@ -150,7 +150,7 @@ pub struct BlockedThread {
     pub(super) thread: Thread,
 }
 
-impl BlockedThread {
+impl BlockedCall {
     /// Returns the time since the future was pending, or the thread was about to sleep or park, for the first time in
     /// this wait.
     pub fn elapsed(&self) -> Duration {
@@ -168,7 +168,7 @@ impl BlockedThread {
     }
 }
 
-impl fmt::Display for BlockedThread {
+impl fmt::Display for BlockedCall {
     /// Writes the call, and its peer, tag and communicator as far as it has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wait.describe(f, self.world)
@@ -223,18 +223,12 @@ impl Drop for BlockedGuard<'_> {
 
 impl Engine {
     /// Returns the waits of this rank: of pending futures, and of threads that have slept or parked; the longest first.
-    pub fn waits(&self) -> Vec<BlockedThread> {
+    pub fn waits(&self) -> Vec<BlockedCall> {
         let world = self.site.size;
         let asleep: Vec<Sleeper> = lock(&self.waits.asleep).values().cloned().collect();
-        let mut waiting: Vec<BlockedThread> = asleep
+        let mut waiting: Vec<BlockedCall> = asleep
             .into_iter()
-            .map(|Sleeper { wait, since, number, thread }| BlockedThread {
-                wait,
-                world,
-                since,
-                number,
-                thread,
-            })
+            .map(|Sleeper { wait, since, number, thread }| BlockedCall { wait, world, since, number, thread })
             .collect();
         waiting.sort_by_key(|waiting| waiting.since);
         waiting

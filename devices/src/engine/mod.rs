@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 
 use background::Background;
 pub use background::{AsyncWait, PROGRESS};
-pub use blocked::{BlockedThread, WORLD, WaitReason};
+pub use blocked::{BlockedCall, WORLD, WaitReason};
 pub use channel::{Calls, Channel};
 use credit::CreditPool;
 pub use credit::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};

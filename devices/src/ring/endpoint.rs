@@ -9,7 +9,8 @@ use super::{ExitCheck, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
 use crate::device::{Body, Endpoint, PostError};
 
-/// Longest body, in bytes, that is split over a few cells if its frame would otherwise wait for a fragment.
+/// Longest body, in bytes, that is split over a few cells instead of waiting until the peer returns a fragment. If the peer
+/// holds no fragment, a body of any length is split.
 const MAX_SPLIT: usize = 4 * INLINE;
 
 /// Bytes of a streamed body that are announced at a time. The sender announces them and then writes the next ones, so
@@ -40,7 +41,7 @@ struct SplitSend {
 }
 
 impl<B: PeerNotifier> RingEndpoint<B> {
-    /// Makes the sending side of `ring`, of which there is one. `exit` checks the peer's process.
+    /// Makes the only sending side of `ring`. `exit` checks the peer's process.
     pub(crate) fn new(ring: Arc<Ring>, pool: Arc<FragmentPool>, notifier: B, exit: ExitCheck) -> Self {
         let slot = pool.open(Arc::clone(&ring), exit);
         RingEndpoint { producer: Producer::new(ring), pool, slot, split: None, notifier }
@@ -113,8 +114,8 @@ impl<B: PeerNotifier> RingEndpoint<B> {
         let mut body = Box::new_uninit_slice(len);
         fill(&mut body);
         self.split = Some(SplitSend { head: Some(head.to_vec()), body, sent: 0 });
-        // The post succeeds, so a thread of this rank that already sleeps is not woken to try again. Execute the fence
-        // and try again here.
+        // If the ring is full, the receiver wakes this rank only if the rank tries again after a heavy fence. A caller
+        // whose post fails does that, but this post succeeds.
         if self.continue_split()? {
             crate::fence::heavy_fence();
             self.continue_split()?;

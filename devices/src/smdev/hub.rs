@@ -18,7 +18,7 @@ pub struct Hub {
     exposed: SmExposedTable,
 }
 
-/// The rings and reports that other ranks deliver to one rank.
+/// Deliveries of other ranks to one rank: new rings, and operations whose memory is no longer in use.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,

@@ -98,7 +98,7 @@ impl Job<'_> {
                 let state = match replies.remove(&rank) {
                     None => RankReport::Missing(silent),
                     Some(None) => RankReport::Missing("has not started, or has left the job"),
-                    Some(Some(waits)) => RankReport::Blocked(waits),
+                    Some(Some(waits)) => RankReport::Waits(waits),
                 };
                 states.insert(rank, state);
             }

@@ -94,9 +94,12 @@ impl Boot for ThreadBoot {
     fn registry(&self) -> Registry {
         Registry::empty()
             .with(SmDriver::new(Arc::clone(&self.job.hub)))
-            .without(ShmDriver::NAME, "needs shared memory between processes: start the program with mpjrun")
-            .without(IbvDriver::NAME, "needs a job key: start the program with mpjrun")
-            .without(NioDriver::NAME, "needs a job key: start the program with mpjrun")
+            .with_unavailable(
+                ShmDriver::NAME,
+                "needs shared memory between processes: start the program with mpjrun",
+            )
+            .with_unavailable(IbvDriver::NAME, "needs a job key: start the program with mpjrun")
+            .with_unavailable(NioDriver::NAME, "needs a job key: start the program with mpjrun")
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {

@@ -7,7 +7,7 @@ use mpj_pool::{Pool, ReadBlock};
 use super::{Communicator, Message, ReceivedBuffer};
 use crate::address::{IntoSource, Source, Tag};
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{self, InPlace, ReceivedBlock, alloc_for};
+use crate::raw::{self, ReadInPlace, ReceivedBlock, alloc_for};
 use crate::status::Status;
 
 /// The name of the receives of buffers in errors.
@@ -107,7 +107,7 @@ impl Message {
     /// Receives the message as [`Communicator::recv_buffer`] does, with the same errors.
     pub fn recv_buffer(self) -> Result<(ReceivedBuffer, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        let received = raw::mrecv_block(&comm, message, InPlace::SharedPool);
+        let received = raw::mrecv_block(&comm, message, ReadInPlace::SharedPool);
         let (block, status) = received.map_err(|error| error.with_call(CALL))?;
         Ok((to_buffer(CALL, block)?, status))
     }
@@ -138,7 +138,7 @@ pub(super) fn recv(
     source: i32,
     tag: i32,
 ) -> Result<(ReceivedBuffer, Status)> {
-    let block = raw::recv_block_as(comm, call, source, tag, InPlace::SharedPool)?;
+    let block = raw::recv_block_as(comm, call, source, tag, ReadInPlace::SharedPool)?;
     let status = Status::of(block.envelope());
     Ok((to_buffer(call, block)?, status))
 }

@@ -7,7 +7,7 @@ use super::buffer_p2p::to_buffer;
 use super::{Communicator, Message};
 use crate::address::{IntoSource, PROC_NULL_NUMBER, Tag};
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{self, InPlace, ReceivedBlock};
+use crate::raw::{self, ReadInPlace, ReceivedBlock};
 use crate::status::Status;
 
 impl<K> Communicator<K> {
@@ -49,7 +49,7 @@ impl<K> Communicator<K> {
         source: impl IntoSource,
         tag: impl Into<Tag>,
     ) -> Result<(ReceivedBlock, Status)> {
-        raw::recv_block(self.as_raw(), source.into_source().number(), tag.into().number(), InPlace::All)
+        raw::recv_block(self.as_raw(), source.into_source().number(), tag.into().number(), ReadInPlace::All)
     }
 }
 
@@ -57,7 +57,7 @@ impl Message {
     /// Receives the message as [`Communicator::recv_block`] does, with the same errors.
     pub fn recv_block(self) -> Result<(ReceivedBlock, Status)> {
         let (comm, message) = self.into_parts("recv_block")?;
-        raw::mrecv_block(&comm, message, InPlace::All)
+        raw::mrecv_block(&comm, message, ReadInPlace::All)
     }
 }
 

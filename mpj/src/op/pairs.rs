@@ -36,7 +36,7 @@ pub(super) fn elements(datatype: &Datatype) -> Option<PairElements> {
     pair.iter().all(|(primitive, _)| order_of(*primitive).is_some()).then_some(pair)
 }
 
-/// A number that can be compared, so that the result does not depend on the order of the operands.
+/// A number with a total order for MinLoc and MaxLoc. So the result does not depend on the order of the operands.
 trait Located: Copy {
     /// Returns `Less` if `a` is chosen: the smaller number, or the larger one if `is_max`. A NaN is chosen before all
     /// numbers.
@@ -76,7 +76,7 @@ located! {
     floats: f32, f64
 }
 
-/// Calls a generic function for the Rust type of a primitive; `None` if it is not an integer, `f32` or `f64`.
+/// Evaluates `$value` with `$type` as the Rust type of a primitive; `None` if that is not an integer, `f32` or `f64`.
 macro_rules! for_number {
     ($primitive:expr, $type:ident => $value:expr) => {
         for_number!(@ $primitive, $type => $value;

@@ -82,7 +82,7 @@ pub(crate) use persistent::still_active;
 pub use persistent::{PersistentOperation, start_all};
 pub use persistent_message::{bsend_init, recv_init, rsend_init, send_init};
 pub use probe::*;
-pub use recv_block::{InPlace, ReceivedBlock, mrecv_block, recv_block};
+pub use recv_block::{ReadInPlace, ReceivedBlock, mrecv_block, recv_block};
 pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_in, recv_block_as};
 pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;

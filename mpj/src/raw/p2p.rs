@@ -76,7 +76,7 @@ fn without_overlap(call: &'static str, buf: Buf) -> Result<Buf> {
     if buf.datatype().is_primitive() { Ok(buf) } else { check(call, buf) }
 }
 
-/// Checks the arguments of a send to a rank, and returns its number and the source. `buf` is called after the other
+/// Checks the arguments of a send to a rank, and returns the rank as `u32` and the source. `buf` is called after the other
 /// arguments were checked.
 ///
 /// # Safety
@@ -170,7 +170,8 @@ pub(super) fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, 
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
-/// has died, the receiver has exited, cannot be reached or refuses the message, or memory is exhausted.
+/// has died, the receiver has exited, cannot be reached or refuses the message, memory is exhausted, or too many messages
+/// wait for the receiver's reply.
 ///
 /// # Safety
 /// The contract of a send buffer.
@@ -293,7 +294,7 @@ pub(crate) unsafe fn isend_as(
 }
 
 /// Starts a send that is complete when this call returns, and so needs no owner of its buffer. Returns `None`, and sends
-/// nothing, if the send might be pending, or if the receiver might read the buffer in place.
+/// nothing, if the send might be pending, if the receiver might read the buffer in place, or if `dest` is [`PROC_NULL`].
 ///
 /// # Safety
 /// The contract of a send buffer, until the call returns.

@@ -24,7 +24,7 @@ const CALL: &str = "recv_block";
 /// Which messages a receive into a block reads in the sender's memory, if the [data path](Comm::by_path) is not
 /// [`Buffered`](DataPath::Buffered) and the sender has exported the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum InPlace {
+pub enum ReadInPlace {
     /// Messages in blocks of the sender's [`World::pool`](crate::World::pool) in shared memory. Between threads of one
     /// process, `smdev` copies them.
     SharedPool,
@@ -39,13 +39,13 @@ pub enum InPlace {
 /// send of its own while it holds the block deadlocks if the other rank does the same.
 ///
 /// ```
-/// use mpj::raw::{self, InPlace};
+/// use mpj::raw::{self, ReadInPlace};
 ///
 /// # mpj::threads(2, |world| {
 /// if world.rank() == 0 {
 ///     world.send(&[7u8; 100], 1, 0)?;
 /// } else {
-///     let (block, status) = raw::recv_block(world.as_raw(), raw::ANY_SOURCE, 0, InPlace::All)?;
+///     let (block, status) = raw::recv_block(world.as_raw(), raw::ANY_SOURCE, 0, ReadInPlace::All)?;
 ///     assert_eq!((status.source_rank(), &block[..]), (0, &[7; 100][..]));
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -54,7 +54,12 @@ pub enum InPlace {
 /// # Errors
 /// As [`recv`](super::recv), but a block is never too short; [`ErrorClass::NoMem`] if the pool cannot allocate a block.
 /// The message is consumed then.
-pub fn recv_block(comm: &Comm, source: i32, tag: i32, in_place: InPlace) -> Result<(ReceivedBlock, Status)> {
+pub fn recv_block(
+    comm: &Comm,
+    source: i32,
+    tag: i32,
+    in_place: ReadInPlace,
+) -> Result<(ReceivedBlock, Status)> {
     if source == PROC_NULL {
         let nothing = ReceivedBlock { envelope: no_envelope(0), location: Location::Empty };
         return comm.check_not_freed(CALL).map(|()| (nothing, Status::empty()));
@@ -69,7 +74,7 @@ pub(crate) fn recv_block_as(
     call: &'static str,
     source: i32,
     tag: i32,
-    in_place: InPlace,
+    in_place: ReadInPlace,
 ) -> Result<ReceivedBlock> {
     let pattern = pattern(comm, call, source, tag)?;
     let matched = comm.engine().mprobe_or_recv(comm.p2p(), pattern, call);
@@ -83,14 +88,14 @@ pub(crate) fn recv_block_as(
 /// does.
 ///
 /// ```
-/// use mpj::raw::{self, InPlace};
+/// use mpj::raw::{self, ReadInPlace};
 ///
 /// # mpj::threads(2, |world| {
 /// let comm = world.as_raw();
 /// if world.rank() == 0 {
 ///     world.send(&[7u8; 100], 1, 0)?;
 /// } else {
-///     let (block, _) = raw::mrecv_block(comm, raw::mprobe(comm, 0, 0)?, InPlace::All)?;
+///     let (block, _) = raw::mrecv_block(comm, raw::mprobe(comm, 0, 0)?, ReadInPlace::All)?;
 ///     assert_eq!(block[..], [7; 100]);
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -101,7 +106,7 @@ pub(crate) fn recv_block_as(
 pub fn mrecv_block(
     comm: &Comm,
     message: MatchedMessage,
-    in_place: InPlace,
+    in_place: ReadInPlace,
 ) -> Result<(ReceivedBlock, Status)> {
     let envelope = *message.envelope();
     let received = match comm.engine().recv_block(message) {
@@ -127,13 +132,13 @@ fn fetch(
     comm: &Comm,
     call: &'static str,
     message: MatchedMessage,
-    in_place: InPlace,
+    in_place: ReadInPlace,
 ) -> Result<ReceivedBlock> {
     let envelope = *message.envelope();
     let message = match comm.path().unwrap_or(comm.engine().path()) {
         DataPath::Buffered => message,
         DataPath::Auto | DataPath::ZeroCopy => {
-            match comm.engine().recv_view(message, in_place == InPlace::SharedPool) {
+            match comm.engine().recv_view(message, in_place == ReadInPlace::SharedPool) {
                 Ok(viewed) => {
                     let location = Location::AtSender(Box::new(viewed));
                     return Ok(ReceivedBlock { envelope, location });

@@ -6,7 +6,7 @@ mod waits;
 use std::ops::Range;
 
 pub use stats::{RankStats, stats_table};
-pub use waits::{RankReport, RankWaits, ThreadWait, waits_table};
+pub use waits::{RankReport, RankWaits, Wait, waits_table};
 
 /// Formats ranks: `ranks 0, 2 to 4 and 7`.
 pub fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {

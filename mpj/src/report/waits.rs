@@ -1,8 +1,8 @@
 //! The table of what each rank waits for, printed when a job hangs or is interrupted.
 //!
-//! A rank reports what its threads wait for ([`RankWaits`]). [`waits_table`] combines the reports: a line for all ranks
-//! with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of ranks in
-//! which each waits for the next.
+//! A rank reports what its threads and futures wait for ([`RankWaits`]). [`waits_table`] combines the reports: a line for
+//! all ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of
+//! ranks in which each waits for the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -13,49 +13,50 @@ use serde::{Deserialize, Serialize};
 
 use super::rank_list;
 
-// Limits of one rank's report (threads, contexts) and of each part of the table (lines).
-const MAX_THREADS: usize = 16;
+// Limits of one rank's report (waits, contexts) and of each part of the table (lines).
+const MAX_WAITS: usize = 16;
 const MAX_CONTEXTS: usize = 4096;
 const MAX_LINES: usize = 64;
 
-/// The waits of a rank's threads, and its position in the sequence of collective calls of each communicator.
+/// The waits of a rank, and its position in the sequence of collective calls of each communicator. The waits are those of
+/// pending futures, and of threads that have slept or parked.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankWaits {
-    pub threads: Vec<ThreadWait>,
+    pub waits: Vec<Wait>,
     /// The context of each communicator, and the sequence number of its next collective call.
     pub calls: Vec<(u64, u32)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ThreadWait {
+pub struct Wait {
     /// The call, its peer and its communicator.
     pub what: String,
     pub millis: u64,
-    /// The world rank that the thread waits for, if it is one rank.
+    /// A world rank without which the wait cannot end, if one is known.
     pub peer: Option<u32>,
-    /// The context and the sequence number of the collective call, if the thread waits in one.
+    /// The context and the sequence number of the collective call, if the wait is in one.
     pub call: Option<(u64, u32)>,
 }
 
 #[derive(Clone, Debug)]
 pub enum RankReport {
-    Blocked(RankWaits),
+    Waits(RankWaits),
     /// The rank has not reported, for this reason.
     Missing(&'static str),
 }
 
 impl RankWaits {
     pub fn of(engine: &Engine) -> Self {
-        let threads = engine.waits().into_iter().take(MAX_THREADS).map(|waiting| ThreadWait {
+        let waits = engine.waits().into_iter().take(MAX_WAITS).map(|waiting| Wait {
             what: waiting.to_string(),
             millis: waiting.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
             peer: waiting.peer(),
             call: waiting.collective(),
         });
-        let threads = threads.collect();
+        let waits = waits.collect();
         let mut calls = engine.calls();
         calls.truncate(MAX_CONTEXTS);
-        RankWaits { threads, calls }
+        RankWaits { waits, calls }
     }
 }
 
@@ -106,11 +107,11 @@ fn lines(ranks: &BTreeMap<u32, RankReport>) -> Vec<Line<'_>> {
     for (rank, state) in ranks {
         match state {
             RankReport::Missing(why) => add(*rank, why, None),
-            RankReport::Blocked(RankWaits { threads, .. }) if threads.is_empty() => {
+            RankReport::Waits(RankWaits { waits, .. }) if waits.is_empty() => {
                 add(*rank, "in no blocking call (running user code, or polling)", None);
             }
-            RankReport::Blocked(waits) => {
-                waits.threads.iter().for_each(|thread| add(*rank, &thread.what, Some(thread.millis)));
+            RankReport::Waits(RankWaits { waits, .. }) => {
+                waits.iter().for_each(|wait| add(*rank, &wait.what, Some(wait.millis)));
             }
         }
     }
@@ -129,16 +130,16 @@ struct Call<'a> {
 fn calls(ranks: &BTreeMap<u32, RankReport>) -> Vec<Call<'_>> {
     let reports = || {
         ranks.iter().filter_map(|(rank, state)| match state {
-            RankReport::Blocked(waits) => Some((*rank, waits)),
+            RankReport::Waits(waits) => Some((*rank, waits)),
             RankReport::Missing(_) => None,
         })
     };
     let mut calls: Vec<Call<'_>> = Vec::new();
     let mut known = HashMap::new();
-    for thread in reports().flat_map(|(_, waits)| &waits.threads) {
-        let Some(key) = thread.call else { continue };
+    for wait in reports().flat_map(|(_, report)| &report.waits) {
+        let Some(key) = wait.call else { continue };
         known.entry(key).or_insert_with(|| {
-            calls.push(Call { key, what: &thread.what, missing: Vec::new() });
+            calls.push(Call { key, what: &wait.what, missing: Vec::new() });
         });
     }
     let mut by_context: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -172,12 +173,11 @@ fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u3
         match node {
             Node::Call(index) => calls[index].missing.iter().copied().map(Node::Rank).collect(),
             Node::Rank(rank) => match ranks.get(&rank) {
-                Some(RankReport::Blocked(waits)) => waits
-                    .threads
+                Some(RankReport::Waits(RankWaits { waits, .. })) => waits
                     .iter()
-                    .filter_map(|thread| {
-                        let call = thread.call.and_then(|key| indices.get(&key)).copied().map(Node::Call);
-                        thread.peer.map(Node::Rank).or(call)
+                    .filter_map(|wait| {
+                        let call = wait.call.and_then(|key| indices.get(&key)).copied().map(Node::Call);
+                        wait.peer.map(Node::Rank).or(call)
                     })
                     .collect(),
                 _ => Vec::new(),
@@ -227,8 +227,8 @@ mod tests {
     use super::*;
 
     fn waits(what: &str, peer: Option<u32>, call: Option<(u64, u32)>, next: u32) -> RankReport {
-        let thread = ThreadWait { what: what.into(), millis: 2000, peer, call };
-        RankReport::Blocked(RankWaits { threads: vec![thread], calls: vec![(3, next)] })
+        let wait = Wait { what: what.into(), millis: 2000, peer, call };
+        RankReport::Waits(RankWaits { waits: vec![wait], calls: vec![(3, next)] })
     }
 
     fn reports(states: impl IntoIterator<Item = RankReport>) -> String {
@@ -247,9 +247,8 @@ mod tests {
     #[test]
     fn ranks_missing_in_a_collective_are_named_once() {
         let barrier = || waits("barrier", None, Some((3, 8)), 9);
-        let early = RankWaits { threads: Vec::new(), calls: vec![(3, 8)] };
-        let text =
-            reports([barrier(), RankReport::Blocked(early), barrier(), waits("recv", Some(0), None, 8)]);
+        let early = RankWaits { waits: Vec::new(), calls: vec![(3, 8)] };
+        let text = reports([barrier(), RankReport::Waits(early), barrier(), waits("recv", Some(0), None, 8)]);
         assert_eq!(
             text,
             "\n  ranks 0 and 2: barrier, for 2.0 s\n  rank 1: in no blocking call (running user code, or polling)\n  \

@@ -36,10 +36,10 @@ impl RankPhase {
     fn report(&self) -> RankReport {
         match (self, self.engine()) {
             (RankPhase::Starting, _) => RankReport::Missing("has not started"),
-            (RankPhase::Running(_), Some(engine)) => RankReport::Blocked(RankWaits::of(&engine)),
+            (RankPhase::Running(_), Some(engine)) => RankReport::Waits(RankWaits::of(&engine)),
             // The rank may still wait until its messages are received.
             (RankPhase::Returned(_), Some(engine)) if !engine.waits().is_empty() => {
-                RankReport::Blocked(RankWaits::of(&engine))
+                RankReport::Waits(RankWaits::of(&engine))
             }
             _ => RankReport::Missing("has exited"),
         }

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, TopologyLayout};
 
 /// A communicator whose ranks are the nodes of a graph that each of them knows. [`Intracomm::graph`] creates it. A
-/// [`DistGraph`] needs less memory, and can have edges in one direction.
+/// [`DistGraph`] needs less memory, and its neighbourhood collectives also work with edges in one direction.
 #[derive(Clone, Debug)]
 pub struct Graph {
     comm: TopologyComm,
@@ -137,7 +137,8 @@ impl Intracomm {
     /// it would not be a node (MPI_Graph_map). Not collective.
     ///
     /// # Errors
-    /// [`ErrorClass::Topology`] if the graph is invalid, or has more nodes than the communicator has ranks.
+    /// [`ErrorClass::Topology`] if the graph is invalid, or has more nodes than the communicator has ranks; the
+    /// communicator was freed.
     pub fn graph_map(&self, index: &[usize], edges: &[usize]) -> Result<Option<usize>> {
         Ok(raw::graph_map(self.as_raw(), index, edges)?.map(|rank| rank as usize))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{alive, job, samples};
-use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Comm, InPlace, PROC_NULL, ReceivedBlock};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Comm, PROC_NULL, ReadInPlace, ReceivedBlock};
 use mpj::{DataPath, ErrorClass, Status, World};
 
 const LENS: [usize; 5] = [0, 1, 100, 20_000, 300_000];
@@ -12,12 +12,12 @@ const LENS: [usize; 5] = [0, 1, 100, 20_000, 300_000];
 type Receive = fn(&Comm, i32, i32) -> mpj::Result<(ReceivedBlock, Status)>;
 
 const RECEIVES: [(&str, Receive); 3] = [
-    ("recv_block", |comm, source, tag| raw::recv_block(comm, source, tag, InPlace::All)),
+    ("recv_block", |comm, source, tag| raw::recv_block(comm, source, tag, ReadInPlace::All)),
     ("recv_block of shared pools", |comm, source, tag| {
-        raw::recv_block(comm, source, tag, InPlace::SharedPool)
+        raw::recv_block(comm, source, tag, ReadInPlace::SharedPool)
     }),
     ("mrecv_block", |comm, source, tag| {
-        raw::mrecv_block(comm, raw::mprobe(comm, source, tag)?, InPlace::All)
+        raw::mrecv_block(comm, raw::mprobe(comm, source, tag)?, ReadInPlace::All)
     }),
 ];
 
@@ -59,9 +59,9 @@ fn owned_messages_are_read_in_place_where_allowed(world: World) -> mpj::Result<(
         return raw::barrier(comm);
     }
     let kept = [
-        raw::recv_block(comm, 0, 0, InPlace::All)?.0,
-        raw::recv_block(comm, 0, 1, InPlace::SharedPool)?.0,
-        raw::recv_block(&buffered, 0, 2, InPlace::All)?.0,
+        raw::recv_block(comm, 0, 0, ReadInPlace::All)?.0,
+        raw::recv_block(comm, 0, 1, ReadInPlace::SharedPool)?.0,
+        raw::recv_block(&buffered, 0, 2, ReadInPlace::All)?.0,
     ];
     assert_eq!(kept.each_ref().map(ReceivedBlock::is_zero_copy), [true, false, false]);
     assert!(kept.iter().all(|block| block[..] == samples::<u8>(0, 0, 300_000)));
@@ -91,7 +91,7 @@ fn discarded_messages_complete_their_sends(world: World) -> mpj::Result<()> {
 fn invalid_arguments_are_rejected(world: World) -> mpj::Result<()> {
     let freed = world.dup()?;
     freed.free()?;
-    for in_place in [InPlace::All, InPlace::SharedPool] {
+    for in_place in [ReadInPlace::All, ReadInPlace::SharedPool] {
         let class = |comm, source, tag| {
             raw::recv_block(comm, source, tag, in_place).expect_err("an invalid argument").class()
         };
@@ -134,7 +134,7 @@ fn blocks_of_other_types_are_rejected() {
             if world.rank() == 0 {
                 return world.send(&[1u32, 2, 3], 1, 0);
             }
-            let (block, _) = raw::recv_block(world.as_raw(), 0, 0, InPlace::All)?;
+            let (block, _) = raw::recv_block(world.as_raw(), 0, 0, ReadInPlace::All)?;
             assert_eq!(block.try_as_slice::<u32>()?, [1, 2, 3]);
             for class in [
                 block.try_as_slice::<f32>().expect_err("floats").class(),

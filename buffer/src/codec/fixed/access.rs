@@ -50,15 +50,16 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         }
     }
 
-    /// Returns the number of elements read so far that cannot have had a byte, without those that were subtracted.
+    /// Returns how many of the elements read so far were zero-sized at least; 0 after [`end`](Self::end), which has
+    /// subtracted them.
     #[inline]
-    fn empty(&self) -> u32 {
+    fn zero_sized_so_far(&self) -> u32 {
         let taken = self.initial_bytes - self.reader.rest.len();
         u32::try_from((self.count - self.left).saturating_sub(taken)).unwrap_or(u32::MAX)
     }
 
     fn end(&mut self) -> Result<(), CodecError> {
-        let rest = self.reader.zero_sized.checked_sub(self.empty()).filter(|_| self.surplus == 0);
+        let rest = self.reader.zero_sized.checked_sub(self.zero_sized_so_far()).filter(|_| self.surplus == 0);
         self.reader.zero_sized = rest.ok_or(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })?;
         self.count = 0;
         Ok(())
@@ -69,7 +70,7 @@ impl Drop for LengthPrefixed<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         // The visitor might not have read to the end.
-        self.reader.zero_sized = self.reader.zero_sized.saturating_sub(self.empty());
+        self.reader.zero_sized = self.reader.zero_sized.saturating_sub(self.zero_sized_so_far());
         *self.outer = self.reader;
     }
 }

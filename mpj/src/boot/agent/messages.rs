@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   agent of another host                         root
-//!   Report: a message of one of its processes ─►
-//!   Reports: exits of its processes           ─►
+//!   FromProcess: a message of one of them     ─►
+//!   ExitReports: exits of its processes       ─►
 //!                                            ◄─   ToProcess, ToJoined, JobEnds
 //!   Watch: the address for a `HostWatch`     ◄─►
 //! ```
@@ -19,9 +19,9 @@ use crate::boot::wire::{ToLauncher, ToProcess};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum ToRoot {
     /// A message from the process of a rank.
-    Report { rank: u32, message: ToLauncher },
-    /// Exits of ranks, and the ends of the connections to their processes.
-    Reports(Vec<ReportRun>),
+    FromProcess { rank: u32, message: ToLauncher },
+    /// Exits of ranks, the ranks that caused their failures, and the ends of the connections to their processes.
+    ExitReports(Vec<ReportRun>),
     /// The root can watch the host of the agent at this address.
     Watch { at: SocketAddr },
 }
@@ -31,7 +31,7 @@ pub(super) enum ToRoot {
 pub(in crate::boot) enum FromRoot {
     /// A message to the process of a rank.
     ToProcess { rank: u32, message: ToProcess },
-    /// A message to all processes that have joined.
+    /// A message to all processes of the host. Those that join later get it as well.
     ToJoined(ToProcess),
     /// The job has failed, and its time to end in order is over. The processes of the host get this code.
     JobEnds { code: u8 },

@@ -48,7 +48,7 @@ impl HostRouter {
             outbound.extend(known.map(|message| Outbound::Local(To::Process(rank as usize), message)));
         }
         let message = self.reports.add(rank, message, now);
-        outbound.extend(message.map(|message| Outbound::Root(ToRoot::Report { rank, message })));
+        outbound.extend(message.map(|message| Outbound::Root(ToRoot::FromProcess { rank, message })));
         outbound
     }
 }
@@ -98,10 +98,10 @@ impl Router {
     pub(super) fn on_report(&mut self, host: HostId, message: ToRoot, now: Instant) -> Vec<Outbound> {
         let Router::Root { hosts, monitor } = self else { return Vec::new() };
         let outgoing = match message {
-            ToRoot::Report { rank, message } if hosts.host_of(rank) == Some(host) => {
+            ToRoot::FromProcess { rank, message } if hosts.host_of(rank) == Some(host) => {
                 take(monitor, rank, message, now)
             }
-            ToRoot::Reports(runs) => {
+            ToRoot::ExitReports(runs) => {
                 let mut outgoing = Vec::new();
                 for run in &runs {
                     for rank in run.ranks(hosts.size()).filter(|rank| hosts.host_of(*rank) == Some(host)) {
@@ -111,7 +111,7 @@ impl Router {
                 outgoing
             }
             // The agent handles `Watch`.
-            ToRoot::Report { .. } | ToRoot::Watch { .. } => Vec::new(),
+            ToRoot::FromProcess { .. } | ToRoot::Watch { .. } => Vec::new(),
         };
         spread(hosts, outgoing)
     }
@@ -169,9 +169,11 @@ impl Router {
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Outbound> {
         match self {
             Router::Root { hosts, monitor } => spread(hosts, monitor.tick(now)),
-            Router::Relay(HostRouter { reports, .. }) => {
-                reports.take_due(now).into_iter().map(|runs| Outbound::Root(ToRoot::Reports(runs))).collect()
-            }
+            Router::Relay(HostRouter { reports, .. }) => reports
+                .take_due(now)
+                .into_iter()
+                .map(|runs| Outbound::Root(ToRoot::ExitReports(runs)))
+                .collect(),
         }
     }
 
@@ -249,7 +251,7 @@ mod tests {
         assert_eq!(root.on_connected(HostId(1)), [Outbound::Host(HostId(1), first.clone())]);
         assert_eq!(relay.on_root_message(first), [Outbound::Local(To::Joined, death(1))]);
         relay.on_root_message(FromRoot::ToJoined(death(0)));
-        let report = ToRoot::Report { rank: 3, message: hello() };
+        let report = ToRoot::FromProcess { rank: 3, message: hello() };
         let learned = [death(1), death(0)].map(|death| Outbound::Local(To::Process(3), death));
         let expected = [&learned[..], &[Outbound::Root(report.clone())]].concat();
         assert_eq!(relay.on_message(3, hello(), now), Ok(expected));
@@ -264,7 +266,7 @@ mod tests {
             let host = two_hosts().host_of(rank).unwrap();
             match host.0 {
                 0 => drop(root.on_message(rank, hello(), now)),
-                _ => drop(root.on_report(host, ToRoot::Report { rank, message: hello() }, now)),
+                _ => drop(root.on_report(host, ToRoot::FromProcess { rank, message: hello() }, now)),
             }
         }
         let closed = ExitReport::Closed("was killed".into());
@@ -272,7 +274,7 @@ mod tests {
             ReportRun { first: 0, len: 3, report: closed },
             ReportRun { first: u32::MAX, len: u32::MAX, report: ExitReport::Exited(WireExit::Left) },
         ];
-        root.on_report(HostId(1), ToRoot::Reports(runs), now);
+        root.on_report(HostId(1), ToRoot::ExitReports(runs), now);
         let dead = ToProcess::Died(vec![DeathGroup::new("was killed", [2])]);
         assert!(root.tick(now).contains(&Outbound::Local(To::Joined, dead)));
     }

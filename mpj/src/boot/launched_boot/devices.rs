@@ -14,21 +14,19 @@ impl ProcessState {
         let mut registry = Registry::empty();
         registry = match hub {
             Some(hub) => registry.with(SmDriver::new(Arc::clone(hub))),
-            None => registry.without(SmDriver::NAME, "this process has no other thread ranks"),
+            None => registry.with_unavailable(SmDriver::NAME, "this process has no other thread ranks"),
         };
         registry = match segment {
             Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), host_ranks.clone())),
-            None => {
-                registry.without(ShmDriver::NAME, "the launcher has created no shared memory for this job")
-            }
+            None => registry
+                .with_unavailable(ShmDriver::NAME, "the launcher has created no shared memory for this job"),
         };
         // Opening `ibvdev` locks memory, and ranks on one host do not need the device.
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
         registry = match named || self.hosts.count() > 1 {
             true => registry.with(IbvDriver::new(Arc::clone(&key))),
-            false => {
-                registry.without(IbvDriver::NAME, "not used on one host unless it is named (MPJ_DEVICES)")
-            }
+            false => registry
+                .with_unavailable(IbvDriver::NAME, "not used on one host unless it is named (MPJ_DEVICES)"),
         };
         registry.with(NioDriver::new(key))
     }

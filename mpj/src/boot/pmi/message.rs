@@ -17,8 +17,8 @@
 //!   cmd=abort exitcode=N                     ─►                             no reply: the ranks are killed
 //! ```
 //! The process manager is a program of the site, but its replies are checked like those of any peer: their order, their
-//! lengths and their numbers. Fields can come in any order, and unknown ones are ignored: `rc`, `msg` and `tag` depend on
-//! the version.
+//! lengths and their numbers. Fields can come in any order. Unknown ones are ignored, and `rc` and `msg` are optional,
+//! because they depend on the version.
 
 /// The longest reply in bytes. Process managers limit a value to 1,024 or 4,096 bytes.
 pub const MAX_LINE: usize = 16 << 10;
@@ -26,8 +26,8 @@ pub const MAX_LINE: usize = 16 << 10;
 /// The longest request in bytes, its line feed included: Slurm reads requests into a buffer of 1,024 bytes.
 pub const MAX_REQUEST: usize = 1000;
 
-/// The longest value in bytes that `PmiClient::put` sends in one request. Longer values are cut
-/// into segments, because some process managers truncate values without an error.
+/// The longest field `value` in bytes, which includes a prefix `N:`. `PmiClient::put` cuts longer values into segments,
+/// because some process managers truncate values without an error.
 pub const MAX_VALUE: usize = 512;
 
 /// A reply: its fields, in order.
@@ -130,12 +130,14 @@ impl LineDecoder {
 /// Returns the line of a request with these fields.
 ///
 /// # Errors
-/// A value would end the field or the line, or the line is longer than [`MAX_REQUEST`].
+/// A value is empty or contains white space, a control character or `;`, or the line is longer than [`MAX_REQUEST`].
 pub fn request(command: &str, fields: &[(&str, &str)]) -> Result<Vec<u8>, String> {
     let mut line = format!("cmd={command}");
     for (key, value) in fields {
         if value.is_empty() || value.contains(|c: char| c.is_whitespace() || c.is_control() || c == ';') {
-            return Err(format!("the value of {key} for {command} is empty or has a space"));
+            return Err(format!(
+                "the value of {key} for {command} is empty or has a space, a control character or ';'"
+            ));
         }
         line.push_str(&format!(" {key}={value}"));
     }

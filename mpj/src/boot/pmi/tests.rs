@@ -95,7 +95,7 @@ fn long_values_are_cut_into_segments() {
     let why = joined(&[], |client| client.put("k", &"x".repeat(10 * MAX_VALUE))).unwrap_err();
     assert_eq!(why, "the value of k has 5120 bytes, but the limit is 4080");
     let why = joined(&[], |client| client.put("k", "two words")).unwrap_err();
-    assert_eq!(why, "the value of value for put is empty or has a space");
+    assert_eq!(why, "the value of value for put is empty or has a space, a control character or ';'");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use super::messages::{Joining, ToFirst, truncated};
+use super::messages::{Joining, ToServer, truncated};
 use crate::boot::wire::{ProtocolVersion, VERSION};
 
 /// The steps of a rank, in order.
@@ -38,10 +38,10 @@ impl Gathering {
     ///
     /// # Errors
     /// The job cannot start, for the reason given.
-    pub fn take(&mut self, rank: u32, message: ToFirst) -> Result<(), String> {
+    pub fn take(&mut self, rank: u32, message: ToServer) -> Result<(), String> {
         match message {
-            ToFirst::Join(joining) => self.join(rank, *joining),
-            ToFirst::Ready if self.is_placed => match self.ranks.get_mut(&rank) {
+            ToServer::Join(joining) => self.join(rank, *joining),
+            ToServer::Ready if self.is_placed => match self.ranks.get_mut(&rank) {
                 Some((step, ..)) if *step < Step::Ready => {
                     *step = Step::Ready;
                     self.ready += 1;
@@ -49,10 +49,10 @@ impl Gathering {
                 }
                 _ => Err(format!("rank {rank} violated the protocol of the rendezvous")),
             },
-            ToFirst::Failed(why) => {
+            ToServer::Failed(why) => {
                 Err(format!("rank {rank}{} cannot join the job: {}", self.place_of(rank), truncated(why)))
             }
-            ToFirst::Ready | ToFirst::Joined => {
+            ToServer::Ready | ToServer::Joined => {
                 Err(format!("rank {rank} violated the protocol of the rendezvous"))
             }
         }

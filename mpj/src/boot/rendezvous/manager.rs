@@ -6,8 +6,8 @@ use std::time::Duration;
 use mpj_devices::config::Config;
 use mpj_devices::{HostId, Hosts, JobKey};
 
-use super::first::FirstRank;
-use super::other::OtherRank;
+use super::client::RendezvousClient;
+use super::server::RendezvousServer;
 use super::{Rendezvous, secret};
 use crate::boot::managed::ProcessManager;
 use crate::run::Caller;
@@ -23,8 +23,8 @@ pub(super) struct RendezvousManager {
 
 #[derive(Debug)]
 enum Part {
-    First(Box<FirstRank>),
-    Other(OtherRank),
+    Server(Box<RendezvousServer>),
+    Client(RendezvousClient),
 }
 
 impl RendezvousManager {
@@ -34,8 +34,8 @@ impl RendezvousManager {
     /// The port is in use, or rank 0 cannot be reached within the time limit.
     pub(super) fn new(rendezvous: Rendezvous, config: &Config) -> Result<RendezvousManager, String> {
         let part = match rendezvous.rank {
-            0 => Part::First(Box::new(FirstRank::listen(&rendezvous, config)?)),
-            _ => Part::Other(OtherRank::connect(&rendezvous)?),
+            0 => Part::Server(Box::new(RendezvousServer::listen(&rendezvous, config)?)),
+            _ => Part::Client(RendezvousClient::connect(&rendezvous)?),
         };
         Ok(RendezvousManager { rendezvous, part, job: String::new(), key: None })
     }
@@ -56,8 +56,8 @@ impl ProcessManager for RendezvousManager {
 
     fn hosts(&mut self) -> Result<Hosts, String> {
         let (runs, nonce) = match &mut self.part {
-            Part::First(first) => first.place()?,
-            Part::Other(other) => other.place()?,
+            Part::Server(server) => server.place()?,
+            Part::Client(client) => client.place()?,
         };
         let hosts = Hosts::from_runs(runs.into_iter().map(|(host, ranks)| (HostId(host), ranks)));
         let hosts = hosts.map_err(|e| format!("rank 0 sent an invalid map of ranks to hosts: {e}"))?;
@@ -72,8 +72,8 @@ impl ProcessManager for RendezvousManager {
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
         match &mut self.part {
-            Part::First(first) => first.put(key, value),
-            Part::Other(_) => return Err("only rank 0 puts values at a rendezvous".into()),
+            Part::Server(server) => server.put(key, value),
+            Part::Client(_) => return Err("only rank 0 puts values at a rendezvous".into()),
         }
         Ok(())
     }
@@ -81,15 +81,15 @@ impl ProcessManager for RendezvousManager {
     // The rendezvous has its own time limit.
     fn fence(&mut self, _: Duration) -> Result<(), String> {
         match &mut self.part {
-            Part::First(first) => first.fence(),
-            Part::Other(other) => other.fence(),
+            Part::Server(server) => server.fence(),
+            Part::Client(client) => client.fence(),
         }
     }
 
     fn get(&mut self, key: &str) -> Result<String, String> {
         match &mut self.part {
-            Part::First(_) => Err("rank 0 gets no values at a rendezvous".into()),
-            Part::Other(other) => other.get(key),
+            Part::Server(_) => Err("rank 0 gets no values at a rendezvous".into()),
+            Part::Client(client) => client.get(key),
         }
     }
 
@@ -106,15 +106,15 @@ impl ProcessManager for RendezvousManager {
 
     fn sockets(&self) -> Vec<BorrowedFd<'_>> {
         match &self.part {
-            Part::First(first) => first.sockets(),
-            Part::Other(_) => Vec::new(),
+            Part::Server(server) => server.sockets(),
+            Part::Client(_) => Vec::new(),
         }
     }
 
     fn poll(&mut self) -> Result<Vec<(u32, String)>, String> {
         match &mut self.part {
-            Part::First(first) => Ok(first.poll()),
-            Part::Other(_) => Ok(Vec::new()),
+            Part::Server(server) => Ok(server.poll()),
+            Part::Client(_) => Ok(Vec::new()),
         }
     }
 
@@ -124,15 +124,15 @@ impl ProcessManager for RendezvousManager {
 
     fn joined(&mut self) {
         match &mut self.part {
-            Part::First(_) => {}
-            Part::Other(other) => other.joined(),
+            Part::Server(_) => {}
+            Part::Client(client) => client.joined(),
         }
     }
 
     fn failed(&mut self, why: &str) {
         match &mut self.part {
-            Part::First(first) => first.refuse(why),
-            Part::Other(other) => other.failed(why),
+            Part::Server(server) => server.refuse(why),
+            Part::Client(client) => client.failed(why),
         }
     }
 

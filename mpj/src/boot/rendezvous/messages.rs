@@ -27,7 +27,7 @@ pub(super) const MAX_TEXT: usize = 4096;
 
 /// A message to rank 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ToFirst {
+pub enum ToServer {
     /// The first message of a rank.
     Join(Box<Joining>),
     /// The agent that this process runs, if any, accepts connections.
@@ -38,7 +38,7 @@ pub enum ToFirst {
     Failed(String),
 }
 
-/// The content of [`ToFirst::Join`].
+/// The content of [`ToServer::Join`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Joining {
     /// The version of the process.
@@ -53,7 +53,7 @@ pub struct Joining {
 
 /// A message from rank 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum FromFirst {
+pub enum FromServer {
     /// All ranks have joined.
     Placed {
         /// Runs for [`Hosts::from_runs`](mpj_devices::Hosts::from_runs).

@@ -8,10 +8,10 @@
 //! | `secret` | the secret, and the keys that are derived from it |
 //! | `messages` | the protocol between rank 0 and the others |
 //! | `gathering` | the ranks that have come, without I/O |
-//! | `first`, `other` | the I/O of rank 0 and of the others |
+//! | `server`, `client` | the I/O of rank 0 and of the others |
 //! | `manager` | the rendezvous as a `ProcessManager` of `managed` |
 
-mod first;
+mod client;
 #[doc(hidden)]
 pub mod gathering;
 #[doc(hidden)]
@@ -19,8 +19,8 @@ pub mod hostlist;
 mod manager;
 #[doc(hidden)]
 pub mod messages;
-mod other;
 mod secret;
+mod server;
 #[doc(hidden)]
 pub mod sources;
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Tests of the rendezvous.
 
 use super::gathering::{Gathering, Step};
-use super::messages::{Joining, ToFirst};
+use super::messages::{Joining, ToServer};
 use crate::boot::wire::{ProtocolVersion, VERSION};
 
-fn join_of(size: u32, host: &str) -> ToFirst {
+fn join_of(size: u32, host: &str) -> ToServer {
     let (version, at) = (ProtocolVersion::own(), format!("{host}, pid 7"));
-    ToFirst::Join(Box::new(Joining { version, size, host: host.into(), at }))
+    ToServer::Join(Box::new(Joining { version, size, host: host.into(), at }))
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn ranks_are_placed_by_the_identity_of_their_hosts() {
     assert_eq!(gathering.place(), [(0, 3), (1, 2), (2, 1)]);
     for rank in 1..6 {
         assert!(!gathering.have_all(Step::Ready));
-        gathering.take(rank, ToFirst::Ready).unwrap();
+        gathering.take(rank, ToServer::Ready).unwrap();
     }
     assert!(gathering.have_all(Step::Ready));
     let why = gathering.closed(3).unwrap_err();
@@ -47,12 +47,12 @@ fn ranks_that_do_not_form_a_job_are_named() {
         (0, join_of(3, "b"), "a process (b, pid 7) has rank 0 of 3 ranks"),
         (
             1,
-            ToFirst::Join(Box::new(other_version)),
+            ToServer::Join(Box::new(other_version)),
             "rank 1 (b, pid 7) is built with mpj 9.9 (control protocol",
         ),
-        (1, ToFirst::Ready, "rank 1 violated the protocol of the rendezvous"),
-        (1, ToFirst::Joined, "rank 1 violated the protocol of the rendezvous"),
-        (1, ToFirst::Failed("no memory".into()), "rank 1 cannot join the job: no memory"),
+        (1, ToServer::Ready, "rank 1 violated the protocol of the rendezvous"),
+        (1, ToServer::Joined, "rank 1 violated the protocol of the rendezvous"),
+        (1, ToServer::Failed("no memory".into()), "rank 1 cannot join the job: no memory"),
     ] {
         let error = Gathering::new(3, "a".into()).take(rank, message).unwrap_err();
         assert!(error.starts_with(why), "{error}");

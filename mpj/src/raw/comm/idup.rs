@@ -25,7 +25,7 @@ pub struct PendingDup {
     duplicate: Duplicate,
 }
 
-/// A duplicate that this rank has not joined. Its drop leaves the work of [`Unwanted`] to the last owner of the id.
+/// A duplicate that this rank has not joined. After it was dropped, the last owner of the id drops an [`Unwanted`].
 #[derive(Debug)]
 struct Duplicate {
     original: Comm,
@@ -34,7 +34,7 @@ struct Duplicate {
     id: Arc<DupId>,
 }
 
-/// The id of a duplicate, which the request receives.
+/// The id of a duplicate, which the request receives, and what to do if the duplicate was dropped.
 #[derive(Debug, Default)]
 struct DupId {
     id: AtomicU64,
@@ -76,7 +76,7 @@ impl Drop for Unwanted {
 const CALL: &str = "idup";
 
 impl Comm {
-    /// Starts the duplication of this communicator (MPI_Comm_idup, MPI_Comm_idup_with_info with `info`). Its request
+    /// Starts the duplication of this communicator (MPI_Comm_idup, MPI_Comm_idup_with_info with `info`). [`PendingDup::wait`]
     /// returns the duplicate. The duplicate gets the topology and the attributes that this one has now.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ pub(super) enum Node {
 pub(super) fn cost(frame: &Frame) -> u64 {
     let ranks = match frame {
         Frame::ToRoot(_, message) => match &**message {
-            ToRoot::Reports(runs) => runs.iter().map(|run| u64::from(run.len)).sum(),
+            ToRoot::ExitReports(runs) => runs.iter().map(|run| u64::from(run.len)).sum(),
             _ => 0,
         },
         Frame::ToProcess(message) => match &**message {

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit};
 
 use super::gathering::{Gathering, Step};
-use super::messages::{FromFirst, ToFirst, limit_silence};
+use super::messages::{FromServer, ToServer, limit_silence};
 use super::sources::RendezvousAddress;
 use super::{Placement, Rendezvous, TIMEOUT_NAME};
 use crate::boot::control_plane::ControlConnection;
@@ -25,7 +25,7 @@ const OWN_DESCRIPTORS: u64 = 64;
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct FirstRank {
+pub(super) struct RendezvousServer {
     /// `None` after all ranks have passed the fence.
     listener: Option<ProvenListener>,
     others: Vec<Other>,
@@ -39,15 +39,15 @@ pub(super) struct FirstRank {
 #[derive(Debug)]
 struct Other {
     rank: u32,
-    connection: ControlConnection<ToFirst>,
+    connection: ControlConnection<ToServer>,
 }
 
-impl FirstRank {
+impl RendezvousServer {
     /// Listens for the other ranks.
     ///
     /// # Errors
     /// The port is in use, or the host has no usable address.
-    pub(super) fn listen(rendezvous: &Rendezvous, config: &Config) -> Result<FirstRank, String> {
+    pub(super) fn listen(rendezvous: &Rendezvous, config: &Config) -> Result<RendezvousServer, String> {
         let Rendezvous { size, address, key, host, timeout, .. } = rendezvous;
         let own: Vec<IpAddr> = address.resolve().map(|at| at.map(|at| at.ip()).collect()).unwrap_or_default();
         let listeners = listen(config, address, &own).map_err(|why| {
@@ -58,7 +58,7 @@ impl FirstRank {
         raise_descriptor_limit(2 * u64::from(*size) + MAX_STRANGERS as u64 + OWN_DESCRIPTORS);
         let id = Identity { key: Arc::clone(key), rank: 0, size: u32::MAX, purpose: super::PURPOSE };
         let sockets = listeners.into_iter().map(|(socket, _)| socket).collect();
-        Ok(FirstRank {
+        Ok(RendezvousServer {
             listener: Some(ProvenListener::new(sockets, Arc::new(id), *size)),
             others: Vec::new(),
             gathering: Gathering::new(*size, host.clone()),
@@ -76,7 +76,7 @@ impl FirstRank {
     pub(super) fn place(&mut self) -> Result<Placement, String> {
         self.wait_for(Step::Joined)?;
         let (hosts, nonce) = (self.gathering.place(), random_bytes()?);
-        self.send(&FromFirst::Placed { hosts: hosts.clone(), nonce });
+        self.send(&FromServer::Placed { hosts: hosts.clone(), nonce });
         Ok((hosts, nonce))
     }
 
@@ -91,14 +91,14 @@ impl FirstRank {
     pub(super) fn fence(&mut self) -> Result<(), String> {
         self.wait_for(Step::Ready)?;
         let values = self.values.clone();
-        self.send(&FromFirst::Proceed { values });
+        self.send(&FromServer::Proceed { values });
         self.listener = None;
         Ok(())
     }
 
     /// Sends the others why the job cannot start.
     pub(super) fn refuse(&mut self, why: &str) {
-        self.send(&FromFirst::Refused(why.to_owned()));
+        self.send(&FromServer::Refused(why.to_owned()));
         let until = Instant::now() + REFUSAL_TIME;
         // If a connection is closed while it has unread data, the kernel discards the message.
         while !self.others.is_empty() && Instant::now() < until {
@@ -112,7 +112,7 @@ impl FirstRank {
         }
     }
 
-    fn send(&mut self, message: &FromFirst) {
+    fn send(&mut self, message: &FromServer) {
         for other in &mut self.others {
             other.connection.send(message, None);
             other.connection.flush();
@@ -213,8 +213,8 @@ impl FirstRank {
             let received = other.connection.receive();
             other.connection.flush();
             let cause = match (other.connection.next(), received) {
-                (Some(ToFirst::Joined), _) => return false,
-                (Some(ToFirst::Failed(why)), _) => format!("could not join the job{place}: {why}"),
+                (Some(ToServer::Joined), _) => return false,
+                (Some(ToServer::Failed(why)), _) => format!("could not join the job{place}: {why}"),
                 (Some(_), _) | (None, Err(_)) => format!("violated the protocol of the rendezvous{place}"),
                 (None, Ok(())) if other.connection.is_closed() => {
                     format!("exited before it had joined the job{place}")

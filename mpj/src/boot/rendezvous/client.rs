@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::handshake::Identity;
 use mpj_devices::network::connect_order;
 
-use super::messages::{FromFirst, Joining, ToFirst, limit_silence, truncated};
+use super::messages::{FromServer, Joining, ToServer, limit_silence, truncated};
 use super::{Placement, Rendezvous, TIMEOUT_NAME, own_place};
 use crate::boot::proven::{ConnectError, connect_with_proof};
 use crate::boot::wire::{FrameDecoder, ProtocolVersion, encode_frame};
@@ -25,7 +25,7 @@ const MAX_WRONG_KEYS: u32 = 4;
 const REPORT_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct OtherRank {
+pub(super) struct RendezvousClient {
     stream: TcpStream,
     frames: FrameDecoder,
     at: String,
@@ -33,22 +33,22 @@ pub(super) struct OtherRank {
     values: Vec<(String, String)>,
 }
 
-impl OtherRank {
+impl RendezvousClient {
     /// Connects to rank 0, which may start later, and whose name may be unknown until then; and joins.
     ///
     /// # Errors
     /// Rank 0 cannot be reached within the time limit, or it has another key.
-    pub(super) fn connect(rendezvous: &Rendezvous) -> Result<OtherRank, String> {
+    pub(super) fn connect(rendezvous: &Rendezvous) -> Result<RendezvousClient, String> {
         let Rendezvous { rank, size, address, key, host, timeout, .. } = rendezvous;
         let id = Identity { key: Arc::clone(key), rank: *rank, size: *size, purpose: super::PURPOSE };
         let stream = reach(rendezvous, &Arc::new(id))?;
         limit_silence(&stream);
         let at = address.to_string();
         let (frames, timeout) = (FrameDecoder::default(), *timeout);
-        let mut other = OtherRank { stream, frames, at, timeout, values: Vec::new() };
+        let mut client = RendezvousClient { stream, frames, at, timeout, values: Vec::new() };
         let (version, host, at) = (ProtocolVersion::own(), host.clone(), own_place());
-        other.send(&ToFirst::Join(Box::new(Joining { version, size: *size, host, at })))?;
-        Ok(other)
+        client.send(&ToServer::Join(Box::new(Joining { version, size: *size, host, at })))?;
+        Ok(client)
     }
 
     /// Waits until all ranks have joined. Returns the runs of ranks on each host, and a nonce for the job.
@@ -57,7 +57,7 @@ impl OtherRank {
     /// The job cannot start.
     pub(super) fn place(&mut self) -> Result<Placement, String> {
         match self.receive()? {
-            FromFirst::Placed { hosts, nonce } => Ok((hosts, nonce)),
+            FromServer::Placed { hosts, nonce } => Ok((hosts, nonce)),
             _ => Err(self.violated()),
         }
     }
@@ -67,9 +67,9 @@ impl OtherRank {
     /// # Errors
     /// The job cannot start.
     pub(super) fn fence(&mut self) -> Result<(), String> {
-        self.send(&ToFirst::Ready)?;
+        self.send(&ToServer::Ready)?;
         match self.receive()? {
-            FromFirst::Proceed { values } => self.values = values,
+            FromServer::Proceed { values } => self.values = values,
             _ => return Err(self.violated()),
         }
         Ok(())
@@ -83,32 +83,32 @@ impl OtherRank {
     /// Reports that this process has connected to its agent.
     pub(super) fn joined(&mut self) {
         // If rank 0 has exited, the connection to its agent shows that.
-        let _ = self.send(&ToFirst::Joined);
+        let _ = self.send(&ToServer::Joined);
     }
 
     /// Reports that this process cannot join.
     pub(super) fn failed(&mut self, why: &str) {
         // If rank 0 has exited, the job has ended.
-        let _ = self.send(&ToFirst::Failed(truncated(why.to_owned())));
+        let _ = self.send(&ToServer::Failed(truncated(why.to_owned())));
     }
 
     fn violated(&self) -> String {
         format!("rank 0 at {} violated the protocol of the rendezvous", self.at)
     }
 
-    fn send(&mut self, message: &ToFirst) -> Result<(), String> {
+    fn send(&mut self, message: &ToServer) -> Result<(), String> {
         let frame = encode_frame(message).map_err(|e| e.to_string())?;
         self.stream
             .write_all(&frame)
             .map_err(|e| format!("the connection to rank 0 at {} is broken: {e}", self.at))
     }
 
-    fn receive(&mut self) -> Result<FromFirst, String> {
+    fn receive(&mut self) -> Result<FromServer, String> {
         let until = Instant::now() + self.timeout + REPORT_TIME;
         loop {
             if let Some(message) = self.frames.next().map_err(|e| format!("{}: {e}", self.violated()))? {
                 return match message {
-                    FromFirst::Refused(why) => Err(truncated(why)),
+                    FromServer::Refused(why) => Err(truncated(why)),
                     message => Ok(message),
                 };
             }
