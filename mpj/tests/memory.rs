@@ -101,7 +101,8 @@ fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
     message.commit()
 }
 
-/// A restart of a persistent message allocates nothing, and a restart of a partitioned one neither.
+/// A restart of a short persistent or partitioned message allocates nothing. A restart of a long one allocates less
+/// than [`SLACK`].
 fn persistent_messages() {
     ranks(2, |world| {
         let other = 1 - world.rank();

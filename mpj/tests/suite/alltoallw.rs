@@ -99,7 +99,7 @@ fn each_pair_of_ranks_has_a_length_and_a_type() {
 fn views_of_one_matrix_are_exchanged() {
     for size in [1, 2, 3, 5] {
         ranks(size, |world| {
-            // A square matrix by rows, one for each rank, becomes one by columns.
+            // Each rank has a square matrix. It sends one row to each rank, and receives one column from each rank.
             let (me, row) = (world.rank(), Datatype::of::<u32>().contiguous(size).expect("fits"));
             let column = Datatype::of::<u32>().vector(size, 1, size as isize).expect("fits");
             let element = |rank: usize, at: usize| (rank * 1000 + at) as u32;

@@ -204,7 +204,7 @@ impl Drop for Counted {
     }
 }
 
-/// Requests of each kind, in states in which the rank ends.
+/// Starts requests of each kind. Drops some, and returns the others, which outlive the rank.
 fn leave_requests(world: &World, drops: &Arc<AtomicUsize>) -> mpj::Result<Left> {
     let new = || Counted(vec![1; LONG], Arc::clone(drops));
     let other = 1 - world.rank();
@@ -264,7 +264,7 @@ fn requests_that_outlive_their_job_return_or_drop_their_buffers() {
 }
 
 #[test]
-fn buffers_of_a_rank_that_dies_in_the_middle_are_dropped_once() {
+fn receive_buffers_are_dropped_once_if_the_sender_dies_in_the_middle() {
     let drops = Arc::new(AtomicUsize::new(0));
     let (is_matched, rounds) = (AtomicBool::new(false), if cfg!(miri) { 1 } else { 20 });
     for _ in 0..rounds {
@@ -304,7 +304,7 @@ fn buffers_of_a_rank_that_dies_in_the_middle_are_dropped_once() {
     assert_eq!(drops.load(Ordering::SeqCst), 3 * rounds);
 }
 
-/// Its drop receives a message from this rank, and sends one for the next in line.
+/// One of a pair of buffers. The drop of each sends a message to this rank, and then receives the message of the other.
 struct Linked(Vec<u8>, Intracomm, i32);
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
@@ -364,7 +364,7 @@ unsafe impl RecvBuf for Owner {
     }
 }
 
-/// Starts and drops a receive whose buffer has a handle of its communicator, which is dropped, too.
+/// Starts and drops a receive whose buffer has a handle of its communicator, and drops the other handle.
 fn drop_last_handles(apart: Intracomm, drops: &Arc<AtomicUsize>, way: usize) -> mpj::Result<()> {
     let new = || Owner(Counted(vec![1; LONG], Arc::clone(drops)), apart.clone());
     let tag = if way < 2 { 1 } else { 7 };

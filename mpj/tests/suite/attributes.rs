@@ -30,7 +30,7 @@ fn attributes_are_set_replaced_and_removed(world: World) -> mpj::Result<()> {
     assert_eq!(handle.attribute(&text.clone()).as_deref().map(String::as_str), Some("one"));
     assert_eq!(handle.remove_attribute(&number), Some(Arc::new(7)));
     assert_eq!((comm.attribute(&number), comm.remove_attribute(&number)), (None, None));
-    // Another communicator has others.
+    // Attributes belong to one communicator: its parent and its duplicates do not have them.
     assert_eq!((world.attribute(&text), comm.dup()?.attribute(&text)), (None, None));
     comm.free()?;
     assert_eq!(comm.set_attribute(&number, 1).expect_err("freed").class(), ErrorClass::Comm);
@@ -72,7 +72,7 @@ fn values_are_dropped_when_they_are_replaced_removed_or_their_communicator_is_fr
     Ok(())
 }
 
-/// Notes when it is dropped.
+/// Records its number when it is dropped.
 struct Noted(Arc<Mutex<Vec<usize>>>, usize);
 
 impl Drop for Noted {
@@ -101,7 +101,7 @@ fn copy_hooks_decide_what_a_duplicate_gets(world: World) -> mpj::Result<()> {
     comm.set_attribute(&counted, 10 * world.rank())?;
     comm.set_attribute(&refused, 1)?;
     comm.set_attribute(&shared, vec![world.rank()])?;
-    // The hooks run on one rank even if the others have no attributes.
+    // The hook of `counted` runs on ranks 0 and 1 although rank 2 does not have the attribute.
     if world.rank() == 2 {
         comm.remove_attribute(&counted);
     }
@@ -180,7 +180,7 @@ fn hooks_can_call_the_library() {
         struct Leaving(Intracomm, Key<usize>);
         impl Drop for Leaving {
             fn drop(&mut self) {
-                // The other rank frees it at the same point.
+                // The other rank drops its value at the same point.
                 self.0.barrier().expect("both ranks are here");
                 let _ = self.0.attribute(&self.1);
             }

@@ -182,7 +182,7 @@ fn refused_arguments_disable_collectives_on_all_ranks() {
 }
 
 #[test]
-fn refused_rank_is_not_awaited() {
+fn barrier_fails_if_a_rank_has_exited_or_was_refused() {
     for (call, dies) in [(false, false), (false, true), (true, false), (true, true)] {
         let outcome = job(3, |world| {
             match world.rank() {
@@ -292,7 +292,7 @@ fn dup_failure_on_one_rank_fails_everywhere() {
 }
 
 #[test]
-fn freeing_a_communicator_after_a_failure_keeps_the_cause() {
+fn dropping_a_communicator_after_a_failure_keeps_the_cause() {
     let outcome = job(3, |world| {
         let (comm, rank) = (world.dup()?, world.rank());
         let root = if rank == 2 { 7 } else { 0 };

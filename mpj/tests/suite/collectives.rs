@@ -243,11 +243,11 @@ fn derived_types_move_columns() {
     }
 }
 
-/// Arguments that a rank can check locally are rejected before anything is sent, so the next collective works.
+/// Arguments that a rank can check locally are rejected before anything is sent. A refused call disables the
+/// collectives of its communicator, so each call has its own.
 #[mpj::test(ranks = 3)]
 fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     let (me, mut two, mut all) = (world.rank(), [0u8; 2], [0u8; 6]);
-    // A refused call disables the collectives of its communicator.
     let dup = || world.dup().expect("a communicator");
     let class = |result: mpj::Result<()>| result.expect_err("refused").class();
     for root in [3, usize::MAX] {

@@ -126,12 +126,12 @@ fn create_group_involves_only_its_members(world: World) -> mpj::Result<()> {
         }
         assert_eq!(any.wait()?.0, [me - 1, 77]);
     } else {
-        // The others wait for a message in the meantime, on the same communicator.
+        // Ranks 0 and 2 create their own group with the same tag as ranks 1 and 3 in the first round.
         let pair = world.create_group(&world.group().include(&[0, 2])?, 0)?;
         pair.barrier()?;
         world.send(&[me, 77], me + 1, 5)?;
     }
-    // The numbers of collective calls are still equal.
+    // `create_group` is not counted as a collective call of the parent: the barrier matches on all ranks.
     world.barrier()
 }
 

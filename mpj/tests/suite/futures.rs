@@ -47,7 +47,7 @@ impl Counter {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits for a call without a call of the library.
+    /// Waits until the waker has been called. Does not call the library meanwhile.
     fn wait(&self) {
         alive(|| {
             while self.calls() == 0 {

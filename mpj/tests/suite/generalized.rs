@@ -112,7 +112,7 @@ fn generalized_request_calls_its_cancel_hook() {
     });
 }
 
-/// Says that it was dropped.
+/// Counts its drops.
 struct CountDrop(Arc<AtomicUsize>);
 
 impl Drop for CountDrop {

@@ -75,9 +75,9 @@ proptest! {
     }
 
     #[test]
-    fn selections_equal_those_of_lists(all in processes(), ranks in vec(-1i32..25, 0..8), shuffled in any::<bool>()) {
+    fn selections_equal_those_of_lists(all in processes(), ranks in vec(-1i32..25, 0..8), dedup in any::<bool>()) {
         let mut ranks = ranks;
-        if shuffled {
+        if dedup {
             ranks.dedup();
         }
         let size = all.len() as i32;

@@ -4,7 +4,7 @@ use crate::common::ranks;
 use mpj::{ANY_SOURCE, ANY_TAG, Comparison, ErrorClass, Fault, Op, Waitable, World};
 
 #[mpj::test(ranks = 3)]
-fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
+fn idup_completes_while_other_collectives_run(world: World) -> mpj::Result<()> {
     let me = world.rank();
     let (mut first, second) = (world.idup()?, world.idup()?);
     let mut sum = [0usize];
@@ -18,7 +18,7 @@ fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
     };
     assert_eq!(request.test().expect("complete").expect_err("returned before").class(), ErrorClass::Request);
     assert_eq!((&*first.name(), &*second.name()), ("world.idup 1", "world.idup 2"));
-    // The two have different messages.
+    // The messages of the two duplicates do not mix.
     let right = (me + 1) % 3;
     second.send(&[me + 10], right, 0)?;
     first.send(&[me], right, 0)?;
@@ -30,7 +30,7 @@ fn idup_runs_beside_other_operations(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// A rank drops the request before or after the duplicate exists on the other ranks.
+/// Rank 1 drops its request before or after the request has completed.
 #[test]
 fn dropped_duplication_refuses_the_messages_of_the_duplicate() {
     for completes in [false, true] {

@@ -228,7 +228,7 @@ fn death_fails_both_groups() {
     assert_eq!(outcome.expect_err("rank 3 failed").rank(), 3);
 }
 
-/// A death while groups are connected fails the ranks of both groups, including those that do not talk to the dead one.
+/// A death during the creation fails the ranks of both groups, including those that exchange no message with that rank.
 #[test]
 fn death_during_creation_fails_both_groups() {
     for dead in [0, 1, 2, 4] {
@@ -329,14 +329,16 @@ fn groups_that_overlap_are_refused_on_all_ranks(world: World) -> mpj::Result<()>
     world.barrier()
 }
 
-/// A rank that refuses its arguments fails the calls of both groups.
+/// A rank whose arguments are refused fails the call on both groups. If that rank should be a leader, only its own
+/// group calls.
 #[test]
 fn refused_call_fails_both_groups() {
     for wrong in [0, 1, 2, 4] {
         ranks(5, |world| {
             let group = split(&world, 2)?;
             let leader = if world.rank() == wrong { 7 } else { group.size() - 1 };
-            // The leaders are ranks 1 and 2 of the world. A leader that is wrong knows no bridge, so it sends no cause.
+            // The leaders are ranks 1 and 2 of the world. A refused leader sends nothing over the bridge, so the other
+            // group would get no error.
             let remote_leader = if world.rank() < 2 { 2 } else { 1 };
             let is_leader_group = [1, 2].contains(&wrong);
             let same_group = (wrong < 2) == (world.rank() < 2);

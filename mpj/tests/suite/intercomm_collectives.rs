@@ -214,7 +214,7 @@ fn allgather_and_alltoall_exchange_blocks() {
     });
 }
 
-/// Starts calls of both kinds, and waits for them in reverse order.
+/// Starts two calls and waits for them in the reverse order, and then starts a prepared call.
 #[test]
 fn started_and_prepared_collectives_work() {
     each_shape(|side| {

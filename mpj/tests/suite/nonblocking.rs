@@ -37,7 +37,7 @@ fn nonblocking_collectives_return_the_right_results() {
     }
 }
 
-/// Starts every kind of collective on this rank, and checks the results after `wait`.
+/// Starts ten kinds of collectives on this rank, and checks the results after `wait`.
 fn start_all(
     world: &World,
     layouts: bool,

@@ -32,7 +32,7 @@ fn exchange(world: &World, comm: &mpj::Intracomm) -> mpj::Result<()> {
         comm.probe(left, 1)?;
         assert_eq!(comm.irecv_object::<Table>(ANY_SOURCE, ANY_TAG)?.wait()?.0, table(left, len + 1));
         sending.wait()?;
-        // The blocking calls match them.
+        // Non-blocking calls match blocking ones, in both directions.
         let sending = comm.isend_object(&table(me, len + 2), right, 2)?;
         assert_eq!(comm.recv_object::<Table>(left, 2)?.0, table(left, len + 2));
         sending.wait()?;

@@ -50,7 +50,7 @@ fn every_rank_gets_the_best_pair_with_the_lowest_index() {
     }
 }
 
-/// The types of MPI: pairs of C, and two equal numbers.
+/// Datatypes of MPI: `MPI_DOUBLE_INT`, a C structure, and `MPI_2INT`, two numbers of one type.
 #[mpj::test(ranks = 3)]
 #[allow(unsafe_code, reason = "the raw calls take pointers")]
 fn pairs_of_mpi_are_reduced(world: World) -> mpj::Result<()> {

@@ -15,7 +15,7 @@ use mpj::{Error, ErrorClass, Fault, Intracomm, World};
 /// Bytes of a part that waits for its receiver on every device.
 const LONG: usize = 1 << 20;
 
-/// Sends two parts to rank 1, which frees the communicator without receiving them. Then notifies it.
+/// Sends two parts to rank 1, which frees the communicator without receiving them. Then notifies rank 1.
 fn send_refused_parts(world: &World, comm: &Intracomm) -> Result<(), Error> {
     let mut send = comm.psend_init(vec![1u8; 2 * LONG], 2, 1, 0)?;
     let filling = send.start()?;

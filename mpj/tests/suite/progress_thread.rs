@@ -28,7 +28,7 @@ impl Drop for Tracked {
     }
 }
 
-/// Computes without a call of the library until `done`; returns the time.
+/// Computes without a call of the library until `done`. Returns the time, or `None` after 20 s.
 fn compute_until(done: &AtomicBool) -> Option<Duration> {
     let begun = Instant::now();
     while !done.load(Ordering::SeqCst) {

@@ -105,7 +105,7 @@ fn invalid_arguments_are_rejected(world: World) -> mpj::Result<()> {
     raw::barrier(world.as_raw())
 }
 
-/// Another rank holds the message of the dead one.
+/// Rank 1 holds a message of rank 0 when rank 0 dies.
 #[test]
 fn receive_from_a_dead_rank_fails_and_its_block_stays_readable() {
     for (name, receive) in RECEIVES {

@@ -136,7 +136,7 @@ fn values_that_need_validation_are_copied_from_shared_memory() {
     });
 }
 
-/// A received buffer can be sent again, and its bytes as a value or a slice.
+/// Rank 1 sends the received buffer back by reference.
 #[test]
 fn received_buffers_are_forwarded() {
     shared(|world| {

@@ -67,7 +67,7 @@ fn messages_of_every_length_arrive_whole() {
 }
 
 #[test]
-fn other_types_and_invalid_values_fail_and_consume_the_message() {
+fn other_types_fail_the_receive_and_consume_the_message() {
     ranks(2, |world| {
         if world.rank() == 0 {
             world.ssend(&[1u32, 2, 3], 1, 0)?; // completes although the receive fails

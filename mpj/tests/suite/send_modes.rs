@@ -321,7 +321,7 @@ fn one_of_many_threads_attaches() {
 }
 
 #[test]
-fn exchange_of_other_lengths() {
+fn exchange_accepts_shorter_messages_and_rejects_longer_ones() {
     for size in [1, 2] {
         ranks(size, |world| {
             let (me, other) = (world.rank(), world.size() - 1 - world.rank());

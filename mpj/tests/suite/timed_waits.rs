@@ -10,7 +10,7 @@ const SHORT: Duration = Duration::from_millis(20);
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(100);
 
-/// Calls `wait`, which must last at least [`SHORT`], and not for a sleep of the engine's wait loop more.
+/// Calls `wait`, which must last at least [`SHORT`] and less than 20 s.
 fn late<T>(wait: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let value = wait();

@@ -105,7 +105,7 @@ impl Rank {
         events.into_iter().filter(|event| matches!(event.exit, Exit::Died(_))).collect()
     }
 
-    /// Waits until this rank knows that rank 1 has exited in this way. It requests normal exits only.
+    /// Waits until this rank knows that rank 1 has exited in this way. A death must become known without a request.
     fn wait_for_exit_of_1(&self, exit: &Exit) {
         wait_until(|| {
             if !matches!(exit, Exit::Died(_)) {

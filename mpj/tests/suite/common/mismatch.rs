@@ -85,7 +85,7 @@ impl Call {
             (comm.rank(), comm.size(), *self);
         let (total, extra) = (count * size, usize::from(wrong));
         let at_root = me == root;
-        // If `wrong`, the root is invalid, a buffer is too long, or a displacement is missing.
+        // If `wrong`, one argument is invalid: the root, the operation, or the length of a buffer or of a list.
         let root_or_none = if wrong { size } else { root };
         let mine = items(me, 0, count);
         let everything = || (0..size).flat_map(|rank| items(rank, 0, count)).collect::<Vec<u32>>();
@@ -148,7 +148,7 @@ impl Call {
             }
             Exscan => {
                 let mut got = vec![BLANK; count];
-                // The operation of other items is invalid on rank 0, too, whose buffer is not used.
+                // An operation on another element type is invalid even on rank 0, whose receive buffer is not used.
                 let op = if wrong { Op::user(true, |a: &f32, _| *a) } else { Op::Sum };
                 let expected = if me == 0 { vec![BLANK; count] } else { sum(me - 1, 0, count) };
                 (comm.exscan(&mine, &mut got, op), got == expected)
@@ -211,7 +211,7 @@ const LENGTHS: [(usize, usize); 9] = [
     (100_000, 40_000),
 ];
 
-/// Returns the programs that this number of ranks runs. There are hundreds, so each runs on 2, 3, or more ranks.
+/// Returns the third of the programs that this number of ranks runs: 2, 3 and more ranks run one third each.
 fn share(programs: Vec<Program>, size: usize) -> Vec<Program> {
     programs.into_iter().skip(size.min(4) - 2).step_by(3).collect()
 }

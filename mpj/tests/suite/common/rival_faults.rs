@@ -1,4 +1,5 @@
-//! Programs that break, hang or lose data with other message-passing libraries for Rust. Ranks 0 and 1 communicate.
+//! Programs that break, hang or lose data with other message-passing libraries for Rust. Ranks 0 and 1 communicate. In
+//! the comments, "elsewhere" means with one of those libraries.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::mem::forget;

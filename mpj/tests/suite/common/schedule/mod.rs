@@ -73,7 +73,7 @@ pub(crate) fn run(world: &World, budget: Budget, begin: impl Fn(u64)) -> Result<
     }
 }
 
-/// Returns the lengths at which any rank's devices use another protocol, and lengths around powers of two.
+/// Returns the lengths at which any rank's devices use another protocol, and other lengths, most of them powers of two.
 fn protocol_limits(world: &World) -> mpj::Result<Vec<usize>> {
     let member = Member::join(Arc::clone(world.engine())).expect("its contexts are unused");
     let mut mine = member.protocol_limits();

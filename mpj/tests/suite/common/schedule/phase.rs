@@ -21,7 +21,7 @@ pub(super) struct Phase {
     pub(super) dropped: Vec<usize>,
 }
 
-/// Where the starts in an order have their counterparts, and which calls may block.
+/// Pairs each start in an order with its counterpart, and determines which calls may block.
 struct Pairing {
     patterns: Vec<Pattern>,
     partner: Vec<usize>,
