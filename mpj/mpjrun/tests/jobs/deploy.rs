@@ -53,7 +53,7 @@ fn job_set_of_the_manifest_runs() {
 }
 
 /// Checks an indexed Job, and starts a process for each pod with its variables. Only the address of rank 0 and the
-/// folder of the secret are others.
+/// path of the secret differ.
 fn run_pods(job: &Yaml, first: &str) {
     assert_eq!((text(&job["completionMode"]), job["backoffLimit"].as_i64()), ("Indexed", Some(0)));
     assert_eq!(job["parallelism"], job["completions"]);

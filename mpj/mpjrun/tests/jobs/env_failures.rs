@@ -102,13 +102,13 @@ fn lack_of_descriptors_ends_the_job() {
         })
     };
     let limits = [(0, 11), (0, 14), (0, 17), (2, 8), (2, 11), (2, 14)];
-    // All processes of a job end, or the test does not.
+    // If a process does not end, the test hangs and fails.
     let jobs: Vec<Job> = limits.into_iter().flat_map(start).collect();
     let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
     assert!(ended.iter().all(|ended| ended.code == Some(1)), "{ended:#?}");
 }
 
-/// A stopped process of a failed job does not stay.
+/// A stopped process of a failed job is killed.
 fn stopped_processes_of_a_failed_job_are_killed() {
     let jobs = start_job("abb", "wait", &[]);
     let pids: Vec<u32> = jobs.iter().map(|job| pid(&job.lines(1, " is ")[0])).collect();

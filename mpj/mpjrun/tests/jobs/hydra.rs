@@ -66,7 +66,7 @@ fn hydra_hosts_with_networks_of_their_own() {
 /// The part of a script that waits until all ranks have met, with a file for each rank in `$MET`.
 const WHEN_MET: &str = "for i in {1..600}; do [ $(ls $MET | wc -l) = 6 ] && break; sleep 0.1; done; ";
 
-/// The ranks of all hosts, also those of the host without a network, get an error that names the host.
+/// The ranks of all hosts, even those of the host without a network, get an error that names a host.
 fn cut_host_is_an_error_on_all_hosts() {
     if HYDRA.is_missing() {
         return;
@@ -90,7 +90,7 @@ fn cut_host_is_an_error_on_all_hosts() {
     }
 }
 
-/// Processes that are stopped for longer than a cut takes continue.
+/// Processes continue after they were stopped for longer than the library takes to detect a cut.
 fn stopped_host_is_not_cut() {
     if HYDRA.is_missing() {
         return;

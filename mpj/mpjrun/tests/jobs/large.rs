@@ -89,7 +89,7 @@ pub(crate) fn exchange(world: &World) -> Result<(), BoxError> {
                 let found = std::mem::take(&mut memory[place(at, recv_strided)]);
                 assert_eq!(found, value, "message {tag}, byte {at}");
             }
-            // Every byte is 0, as the first one. Fast also without optimization.
+            // Each byte equals the one before it, and the first is 0. This is fast even without optimization.
             let is_clear = memory[0] == 0 && memory[1..] == memory[..MEMORY - 1];
             assert!(is_clear, "message {tag} has other bytes");
         }

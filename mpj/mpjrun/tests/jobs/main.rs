@@ -101,7 +101,7 @@ fn main() -> ExitCode {
             Ok(())
         })
     });
-    // The long tests come first.
+    // These tests take longer than the cases of the conformance suite, so they start first.
     let trials = trials.chain(conformance::trials()).collect();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(CONCURRENT_TESTS);

@@ -142,7 +142,7 @@ fn invalid_values_are_errors() {
         let error = joined(&[(get, reply)], |client| client.get("k")).unwrap_err();
         assert!(error.contains(why), "{reply}: {error}");
     }
-    // Segments without end.
+    // A value that claims to have 1,000 segments.
     let gets: Vec<String> = (0..8).map(|at| format!("cmd=get kvsname=kvs_7 key=k-{at}")).collect();
     let script: Vec<_> = gets.iter().map(|get| (&**get, "cmd=get_result rc=0 value=1000:a\n")).collect();
     let why = joined(&script, |client| client.get("k")).unwrap_err();
@@ -322,7 +322,7 @@ fn rank_that_never_starts_is_an_error() {
     assert_eq!(served.join().unwrap(), ["cmd=barrier_in"]);
 }
 
-/// A server that sends a byte before each read would end does not extend the limit.
+/// A server that sends a byte before each read times out does not extend the limit.
 #[test]
 fn reply_in_single_bytes_is_limited() {
     let (ours, theirs) = UnixStream::pair().unwrap();

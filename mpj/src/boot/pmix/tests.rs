@@ -152,7 +152,7 @@ fn rank_that_never_starts_is_an_error() {
 fn assert_fails(limit: Duration, serve: fn(&mut TcpStream), why: &str) {
     let (at, served) = server(move |mut stream| {
         serve(&mut stream);
-        // The client closes the connection. Earlier requests have no effect.
+        // Wait until the client closes the connection, and ignore the requests that it sends before.
         drop(stream.read_to_end(&mut Vec::new()));
     });
     let error = PmixClient::connect(&at, limit).unwrap_err();
@@ -196,7 +196,7 @@ fn servers_that_stop_in_the_middle_are_errors() {
         },
         "the PMIx server has not sent a reply to JobInfo for 1 s",
     );
-    // A server that drips bytes has no more time than one that is silent.
+    // A server that slowly sends single bytes has no more time than one that is silent.
     assert_fails(
         SHORT,
         |stream| {

@@ -110,7 +110,7 @@ fn strangers_do_not_keep_agents_out() {
     let arrived = accept(&mut listener, |arrived| arrived.len() == 1);
     assert_eq!(arrived[0].0, HostId(1));
     agent.join().unwrap().unwrap();
-    // One for each host, and the listening sockets.
+    // At most the strangers, one connection for each host, and the listening sockets.
     assert!(listener.to_poll().count() <= MAX_STRANGERS + 2 + 2);
 }
 

@@ -28,7 +28,7 @@ fn runs(reply: &[u8]) -> Result<Vec<(u32, u32)>, String> {
     Ok(job_info::parse(reply)?.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect())
 }
 
-/// Values of every type that the encoding has, as a server can send them beside the values that a client needs.
+/// Values of every type that the encoding has. A server can send them in addition to the values that a client needs.
 fn values_of_every_type() -> Vec<u8> {
     let text = b"\0\0\0\x03ab\0";
     let size_2 = [0, 15, 0, 0, 0, 0, 0, 0, 0, 2];
@@ -140,7 +140,7 @@ fn invalid_jobs_are_rejected() {
     ] {
         assert_eq!(runs(&[head.clone(), parts.concat()].concat()), Err(why.into()));
     }
-    // A reply that ends anywhere.
+    // A truncated reply is an error, unless its complete part describes the job of two ranks.
     let whole = [job(&[0, 1]), values_of_every_type(), rank_info(2, 0)].concat();
     for len in 0..whole.len() {
         assert!(
