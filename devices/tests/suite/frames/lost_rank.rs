@@ -1,4 +1,4 @@
-//! A rank that runs although its peers have lost it, or whose calls must fail for another reason. It gets no bodies any more.
+//! Receives on a rank that its peers have lost, or whose calls must fail for another reason. No peer sends it a body.
 
 use mpj_devices::{Exit, Fault};
 
