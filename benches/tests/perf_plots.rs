@@ -29,7 +29,7 @@ fn text(document: &roxmltree::Document<'_>) -> String {
     document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
 }
 
-/// Checks that a picture names its machine and date, and that its texts, markers and curves are inside it.
+/// Checks that a picture names its machine, date and version, and that its texts, markers and curves are inside it.
 fn check(svg: &str) -> roxmltree::Document<'_> {
     let document = roxmltree::Document::parse(svg).expect("XML");
     let text: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();

@@ -34,7 +34,7 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     let mut bytes = b"mpjb\x01".to_vec();
     bytes.extend([if big { b'>' } else { b'<' }, 0, 0]);
     bytes.extend([0; 8]);
-    // Offsets of the fields that may be changed.
+    // Offsets of fields, which are changed more often than other bytes.
     let mut fields = vec![0, 4, 5, 6, 7, 8];
     let mut objects = 0;
     for _ in 0..input.below(6) {

@@ -240,7 +240,7 @@ fn check_unread_ends<C: Codec>() {
 }
 
 #[test]
-fn zero_sized_elements_count_also_if_the_end_is_not_read() {
+fn zero_sized_elements_count_even_if_the_end_is_not_read() {
     check_unread_ends::<Postcard>();
     check_unread_ends::<Fixed>();
 }

@@ -130,7 +130,7 @@ fn derived_layouts_are_those_of_the_compiler() {
     assert_eq!(particle.size(), 1 + 24 + 2 + 6 + 1 + 4);
     assert!(particle.needs_validation());
     let runs: Vec<Run> = received::<Numbers>().runs(1).collect();
-    // 4 on some processors of 32 bits.
+    // The alignment of `u64` and `f64` is 8, or 4 on some 32-bit processors.
     let second = align_of::<f64>() as i64;
     assert_eq!(runs, [Run { offset: 0, len: 1 }, Run { offset: second, len: 14 }]);
 

@@ -30,7 +30,7 @@ fn layouts_beyond_2_gib_are_correct() {
     assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
 }
 
-/// Almost all of the memory is only read, so that its pages are the system's page of zeros.
+/// Almost all of the memory is only read. Linux maps such pages to one page of zeros, so they take no memory.
 #[test]
 #[ignore = "takes 5 GiB of addresses and some seconds; run it with --ignored"]
 fn five_gib_are_packed() {
@@ -246,7 +246,7 @@ fn overlaps_of_large_layouts_are_found() {
     let cube = far(1 << 20, 1 << 20).hvector(1 << 10, 1, 1 << 10).unwrap().hvector(1 << 10, 1, 1).unwrap();
     assert!(cube.check_overlap(1).is_ok());
     assert!(cube.hvector(2, 1, -1).unwrap().check_overlap(1).is_err());
-    // A long unordered list, and one with a byte twice.
+    // A long unordered list, and the same list with one element twice.
     let mut at: Vec<isize> = (0..100_000).map(|i| i * 7919 % 100_000).collect();
     assert!(u32::datatype().indexed_block(1, &at).unwrap().check_overlap(1).is_ok());
     at.push(77);
@@ -280,7 +280,7 @@ fn overlaps_of_large_layouts_are_found() {
     assert!(spread.check_overlap(28).is_ok());
     assert_eq!(spread.check_overlap(29).unwrap_err().offset, 300);
     assert!(spread.check_overlap(1 << 40).is_err());
-    // Beyond the budget the check ends soon, with either result.
+    // The check of this type exceeds its budget. It must end soon; both results are permitted.
     let deep = (0..8).fold(u8::datatype(), |t, i| t.hvector(9, 1, 5 - i).unwrap());
     let _ = deep.check_overlap(1 << 20);
 }

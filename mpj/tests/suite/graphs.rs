@@ -114,7 +114,8 @@ fn graph_has_its_nodes_and_edges_on_every_rank(world: World) -> mpj::Result<()> 
 fn edges_that_only_one_end_has_are_an_error_on_every_rank(world: World) -> mpj::Result<()> {
     let me = world.rank();
     for (sources, destinations, why) in [
-        // 0 → 1 is only at 0; 0 → 2 is only at 2; 0 → 1 is twice at 0 and once at 1; 0 → 2 is only at 0, 0 → 1 only at 1.
+        // 0 → 1 is only at 0; 0 → 2 is only at 2; 0 → 1 is twice at 0 and once at 1; 0 → 2 is only at 0, and 0 → 1 is
+        // only at 1.
         (
             [vec![], vec![], vec![]],
             [vec![1], vec![], vec![]],

@@ -1,4 +1,4 @@
-//! Failed system calls: the error contains the request. A thread that cannot be started is not an error.
+//! Exhausted resources: the error contains the request. A thread that cannot be started is not an error.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Registrations of regions with mock devices, which only record the calls.
+//! Registrations of regions with mock devices, which record the registered ranges or fail.
 #![allow(unsafe_code, reason = "mock devices access no memory")]
 
 use std::collections::BTreeMap;

@@ -106,7 +106,7 @@ fn live_blocks_keep_their_bytes_while_threads_free_and_allocate() {
             s.spawn(move || {
                 let (mut random, mut live) = (thread + 1, Vec::new());
                 for step in 0..steps {
-                    // Numerical Recipes' generator; the high bits are the random ones.
+                    // Knuth's MMIX generator. The low bits have short periods, so only the upper half is used.
                     random = random
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1_442_695_040_888_963_407);
