@@ -214,6 +214,7 @@ fn ddt_draws_a_row_per_pattern() {
     let (lines, svg) = drawn("ddt.svg", &["ddt", "0.02", "0.02"]);
     let document = check(&svg);
     let names: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
+    assert!(lines.iter().any(|line| line.starts_with("DDT,")));
     for line in &lines {
         let fields: Vec<&str> = line.split(',').collect();
         assert!(fields.len() == if fields[0] == "DDT" { 10 } else { 7 }, "{line}");

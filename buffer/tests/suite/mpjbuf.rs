@@ -39,7 +39,7 @@ fn byte_order_is_that_of_the_header() {
 
 /// In mpjbuf a buffer for 100 bytes accepts 127, and a buffer with headroom throws a different exception on overflow.
 #[test]
-fn capacity_counts_the_headroom_and_not_the_rest_of_the_block() {
+fn capacity_does_not_include_the_headroom() {
     for headroom in [0, 9, 24] {
         let mut buffer = Buffer::with_headroom(Heap::new(128), headroom).unwrap();
         let left = 128 - mpj_buffer::message_start(headroom) - 16 - SECTION_HEADER_LEN;

@@ -37,7 +37,7 @@ impl<K> Communicator<K> {
     ///
     /// Called on an [`Intercomm`](crate::Intercomm), it creates an intercommunicator whose groups are the one that the ranks
     /// of this group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get
-    /// `None`.
+    /// `None`. The text of an error numbers the ranks of both groups together, those of one group first.
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -52,7 +52,7 @@ impl<K> Communicator<K> {
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`](crate::ErrorClass::Group), on all ranks, if a member of a group has
     /// passed another one, or if a group has a process that is not in this communicator. In the first case this
-    /// communicator stays usable; on an intercommunicator, only members whose group differs from the new one fail.
+    /// communicator stays usable.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         Ok(self.as_raw().create(group.as_raw())?.map(Self::new))
     }

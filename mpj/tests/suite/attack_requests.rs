@@ -131,9 +131,8 @@ fn task_is_woken_while_a_dropped_buffer_waits() {
     });
 }
 
-static PANICS: AtomicU32 = AtomicU32::new(0);
-
-struct Panics(Vec<u8>);
+/// Bytes whose drop is counted, and panics.
+struct Panics(Vec<u8>, &'static AtomicU32);
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
 // SAFETY: the bytes stay at their address as long as the value lives.
@@ -145,35 +144,39 @@ unsafe impl SendBuf for Panics {
 
 impl Drop for Panics {
     fn drop(&mut self) {
-        PANICS.fetch_add(1, Ordering::Relaxed);
+        self.1.fetch_add(1, Ordering::Relaxed);
         panic!("a drop that panics, as it should here");
     }
 }
 
 #[test]
 fn receive_of_a_self_send_ignores_the_panic_of_its_buffer() {
+    static DROPS: AtomicU32 = AtomicU32::new(0);
     ranks(1, |world| {
         for len in [1, 60, LONG] {
-            drop(world.issend(Panics(vec![9; len]), 0, 1)?);
+            drop(world.issend(Panics(vec![9; len], &DROPS), 0, 1)?);
             let mut got = vec![0u8; len];
             world.recv(&mut got, 0, 1)?;
             assert_eq!(got, vec![9; len]);
         }
+        assert_eq!(DROPS.load(Ordering::Relaxed), 3);
         Ok(())
     });
 }
 
 #[test]
 fn rank_leaves_in_order_although_the_buffer_of_a_self_send_panics() {
+    static DROPS: AtomicU32 = AtomicU32::new(0);
     ranks(2, |world| {
         if world.rank() == 1 {
-            drop(world.issend(Panics(vec![9; 10]), 1, 1)?);
+            drop(world.issend(Panics(vec![9; 10], &DROPS), 1, 1)?);
             return Ok(());
         }
         let error = world.recv(&mut [0u8], 1, 0).expect_err("rank 1 sends nothing");
         assert_eq!(error.class(), ErrorClass::ProcAborted, "{error}");
         Ok(())
     });
+    assert_eq!(DROPS.load(Ordering::Relaxed), 1);
 }
 
 /// A buffer that counts its drops.

@@ -22,6 +22,7 @@ fn half_floats_are_buffers(world: World) -> mpj::Result<()> {
     assert_eq!(mismatch.expect_err("another format").class(), mpj::ErrorClass::Type);
     let mut buffer = mpj::buffer::Buffer::with_capacity(256)?;
     buffer.write(&[f16::ONE]).expect("room");
+    assert_eq!(buffer.commit().view::<f16>().expect("a section of f16"), [f16::ONE]);
     Ok(())
 }
 
@@ -36,6 +37,7 @@ fn complex_numbers_are_buffers(world: World) -> mpj::Result<()> {
     assert_eq!((one, many[2]), (Complex32::new(other as f32, -1.0), Complex64::new(0.5, other as f64)));
     let mut buffer = mpj::buffer::Buffer::with_capacity(256)?;
     buffer.write(&many).expect("room");
+    assert_eq!(buffer.commit().view::<Complex64>().expect("a section of complex numbers"), many);
     Ok(())
 }
 

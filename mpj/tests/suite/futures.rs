@@ -3,7 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -366,17 +366,23 @@ fn scoped_request_is_a_future(world: World) -> mpj::Result<()> {
 
 #[mpj::test(ranks = 2)]
 fn panicking_waker_fails_no_operation(world: World) -> mpj::Result<()> {
-    struct Panics;
+    #[derive(Default)]
+    struct Panics(AtomicU32);
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
             std::panic::resume_unwind(Box::new("a waker"));
         }
     }
     let other = 1 - world.rank();
     let mut receiving = world.irecv([0u8], other, 0)?.into_future();
-    assert!(poll(&mut receiving, &Arc::new(Panics).into()).is_pending());
+    let panics = Arc::new(Panics::default());
+    assert!(poll(&mut receiving, &Arc::clone(&panics).into()).is_pending());
     world.barrier()?;
     world.send(&[6u8], other, 0)?;
+    while panics.0.load(Ordering::Relaxed) == 0 {
+        assert!(world.iprobe(other, 9)?.is_none());
+    }
     assert_eq!(block_on(receiving)?.0, [6]);
     world.barrier()
 }

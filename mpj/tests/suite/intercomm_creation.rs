@@ -89,10 +89,13 @@ fn create_connects_the_groups_that_both_sides_pass() {
         assert!(inter.create(&group)?.is_none());
         // A rank of this group passes another group.
         let group = inter.group().include(if me == 3 { &[0] } else { &[0, 1] })?;
-        match inter.create(&group) {
-            Ok(part) => assert!(me < 2 || part.is_none()),
-            Err(error) => assert!(me >= 2 && error.class() == ErrorClass::Group, "{error}"),
-        }
+        let error = inter.create(&group).expect_err("an error on all ranks of both groups");
+        assert_eq!(error.class(), ErrorClass::Group, "{error}");
+        // Each member passes a group of its own.
+        let group = inter.group().include(&[if me < 2 { 0 } else { 4 - me }])?;
+        let error = inter.create(&group).expect_err("an error on all ranks of both groups");
+        assert!(error.to_string().contains("different groups"), "{error}");
+        inter.barrier()?;
         // A process of the other group.
         let error = inter.create(&inter.remote_group()).expect_err("not in this group");
         assert_eq!(error.class(), ErrorClass::Group, "{error}");

@@ -190,10 +190,13 @@ fn different_calls_fail_on_every_rank() {
         (|comm| comm.allreduce_object(1u8, |a, _| a).map(drop), "allreduce_object"),
         (|comm| comm.scatter_object(vec![1u8; 3], 0).map(drop), "scatter_object"),
     ];
-    for (at, (one, _)) in calls.iter().enumerate() {
-        for (other, _) in calls.iter().skip(at + 1) {
+    for (at, (one, name)) in calls.iter().enumerate() {
+        for (other, other_name) in calls.iter().skip(at + 1) {
             for odd in [0, 2] {
-                errors_of_all(3, |comm| if comm.rank() == odd { one(comm) } else { other(comm) });
+                let errors =
+                    errors_of_all(3, |comm| if comm.rank() == odd { one(comm) } else { other(comm) });
+                let names_both = |error: &String| error.contains(name) && error.contains(other_name);
+                assert!(errors.iter().any(names_both), "{name}, {other_name}: {errors:?}");
             }
         }
     }

@@ -66,6 +66,7 @@ fn local_copy_rejects_invalid_bools(world: mpj::World) -> mpj::Result<()> {
     #[expect(unsafe_code, reason = "if the library is unsound, the check below fails")]
     let outcome = world.allgather(&filled::<One>(7), unsafe { got.assume_init_mut() });
     assert!(is_valid(&mut got), "{outcome:?}, and bools that are neither true nor false");
+    assert_eq!(outcome.expect_err("7 is no bool").class(), ErrorClass::Type);
     Ok(())
 }
 

@@ -424,8 +424,13 @@ fn threads_that_need_a_region_together_make_one() {
         MADE.fetch_add(1, Ordering::Relaxed);
         Heap::create(len)
     });
+    let all_started = std::sync::Barrier::new(8);
+    let alloc = || {
+        all_started.wait();
+        pool.alloc(1000).unwrap()
+    };
     let blocks: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| pool.alloc(1000).unwrap())).collect();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(alloc)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!((blocks.len(), MADE.load(Ordering::Relaxed)), (8, 1));

@@ -23,15 +23,17 @@ fn run_limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) 
         return;
     }
     // Exceeding the file size limit also raises a signal, which must not end the process.
-    let status = Command::new("sh")
+    let output = Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", &format!("refused::{name}"), "--test-threads", "1"])
         .env(CHILD, name)
-        .stdout(std::process::Stdio::null())
-        .status()
+        .stderr(std::process::Stdio::inherit())
+        .output()
         .unwrap();
-    assert!(status.success(), "{name} in a process with a limit of {limit}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let has_passed = output.status.success() && printed.contains("test result: ok. 1 passed");
+    assert!(has_passed, "{name} in a process with a limit of {limit}: {printed}");
 }
 
 /// Checks that a storage, and a pool over it, report the requested size and the system call.

@@ -10,10 +10,11 @@ use mpj_devices::{Fault, Group, PeerId};
 use super::extras::Inherited;
 use super::split::NO_COLOR;
 use super::{ALONE, Comm, Definition};
+use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
 use crate::info::Info;
-use crate::raw::group::{Comparison, check_subset, group_compare, group_digest};
+use crate::raw::group::{check_subset, group_digest};
 
 impl Comm {
     /// Returns the process of this rank.
@@ -120,12 +121,12 @@ impl Comm {
     /// an empty one.
     ///
     /// Called on an intercommunicator, it creates an intercommunicator whose groups are the one that the ranks of this
-    /// group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`.
+    /// group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`. The
+    /// text of an error numbers the ranks of both groups together, those of one group first.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if
-    /// a group has a process that is not in this communicator. In the first case this communicator stays usable; on an
-    /// intercommunicator, only members whose group differs from the new one fail.
+    /// a group has a process that is not in this communicator. In the first case this communicator stays usable.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         const CALL: &str = "create";
         if self.is_inter() {
@@ -133,16 +134,12 @@ impl Comm {
         }
         let created = self.collective(CALL, |blocking| {
             let name = self.inner.names.numbered_child(CALL);
-            check_subset(CALL, group, self.group())?;
-            self.check_channel_limit(CALL)?;
             let rank = group.rank(self.me());
-            let size = u64::from(group.size());
-            let mine = [group_digest(group), size << 1 | u64::from(rank.is_some()), self.new_context_id()];
-            let all = blocking.allgather_words(CallDigest::new(Operation::Create, 0), &mine)?;
             // All ranks find the same result, so the call itself has not failed.
-            if let Err(error) = check_agreement(CALL, &all) {
-                return Ok(Err(error));
-            }
+            let all = match self.gather_groups(CALL, blocking, group)? {
+                Ok(all) => all,
+                Err(error) => return Ok(Err(error)),
+            };
             let Some(rank) = rank else { return Ok(Ok(None)) };
             let leader = group.peer(0).and_then(|peer| self.group().rank(peer));
             let id = leader.map_or(0, |leader| all[3 * leader as usize + 2]);
@@ -154,25 +151,40 @@ impl Comm {
     }
 
     fn create_inter(&self, call: &'static str, group: &Group) -> Result<Option<Self>> {
+        self.collective_of_any(call, |blocking| self.gather_groups(call, blocking, group)).flatten()?;
         let rank = group.rank(self.me());
-        let color = || check_subset(call, group, self.group()).map(|()| rank.map_or(NO_COLOR, |_| 0));
+        let color = || Ok(rank.map_or(NO_COLOR, |_| 0));
         let key = rank.map_or(0, u32::cast_signed);
-        let created =
-            self.split_by(Operation::Create, color, key, |_| Ok(()), |_| "intercommunicator".to_owned())?;
-        match created {
-            Some(comm) if group_compare(comm.group(), group) != Comparison::Identical => {
-                let why =
-                    "a rank of this group has passed another group: all must pass it, in the same order";
-                Err(Error::new(ErrorClass::Group, call, why))
-            }
-            created => Ok(created),
-        }
+        self.split_by(Operation::Create, color, key, |_| Ok(()), |_| "intercommunicator".to_owned())
+    }
+
+    /// Checks, with the same result on all ranks, that all members of each group have passed it. Returns for each rank the
+    /// digest of the group that it has passed, the size of that group and whether the rank is a member, and a context id.
+    fn gather_groups(
+        &self,
+        call: &'static str,
+        blocking: &mut BlockingCall<'_>,
+        group: &Group,
+    ) -> Result<Result<Vec<u64>>> {
+        check_subset(call, group, self.group())?;
+        self.check_channel_limit(call)?;
+        let (size, is_member) = (u64::from(group.size()), group.rank(self.me()).is_some());
+        let mine = [group_digest(group), size << 1 | u64::from(is_member), self.new_context_id()];
+        let all = blocking.allgather_words(CallDigest::new(Operation::Create, 0), &mine)?;
+        let checked = check_agreement(&all).and_then(|groups| match groups {
+            3.. if self.is_inter() => Err("the ranks of one group have passed different groups".to_owned()),
+            _ => Ok(()),
+        });
+        Ok(checked.map(|()| all).map_err(|why| {
+            let why = format!("{why}: all members of a new group must pass it, in the same order");
+            Error::new(ErrorClass::Group, call, why)
+        }))
     }
 }
 
-/// Checks, with the same result on all ranks, that all members of each group have passed it. `all` has for each rank the
-/// digest of its group, the size of that group and whether the rank is a member, and a context id.
-fn check_agreement(call: &'static str, all: &[u64]) -> Result<()> {
+/// Checks that all members of each group have passed it. Returns the number of groups with members. `all` is as in
+/// [`gather_groups`](Comm::gather_groups).
+fn check_agreement(all: &[u64]) -> Result<usize, String> {
     /// A group, the first rank that passed it, and the number of its members that did.
     struct Passed {
         size: u64,
@@ -187,10 +199,10 @@ fn check_agreement(call: &'static str, all: &[u64]) -> Result<()> {
     }
     let mut incomplete: Vec<&Passed> = groups.values().filter(|it| it.members != it.size).collect();
     incomplete.sort_by_key(|it| it.first);
-    let Some(Passed { size, first, members }) = incomplete.first() else { return Ok(()) };
-    let why = format!(
-        "rank {first} passed a group of {size} ranks, of which only {members} passed the same group: all members must \
-         pass it, in the same order"
-    );
-    Err(Error::new(ErrorClass::Group, call, why))
+    match incomplete.first() {
+        None => Ok(groups.values().filter(|it| it.size > 0).count()),
+        Some(Passed { size, first, members }) => Err(format!(
+            "rank {first} passed a group of {size} ranks, of which only {members} passed the same group"
+        )),
+    }
 }

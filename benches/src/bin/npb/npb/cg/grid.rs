@@ -108,11 +108,18 @@ mod tests {
     fn blocks_tile_the_matrix() {
         for ranks in SIZES {
             for order in [1400, 1401, 1407] {
-                let area: usize = (0..ranks)
-                    .map(|rank| Grid::new(rank, ranks, order))
-                    .map(|grid| grid.block_rows.len() * grid.block_cols.len())
-                    .sum();
+                let grids: Vec<Grid> = (0..ranks).map(|rank| Grid::new(rank, ranks, order)).collect();
+                let area: usize =
+                    grids.iter().map(|grid| grid.block_rows.len() * grid.block_cols.len()).sum();
                 assert_eq!(area, order * order, "{ranks} ranks");
+                let overlap = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+                for (rank, grid) in grids.iter().enumerate() {
+                    let overlaps = |other: &Grid| {
+                        overlap(&grid.block_rows, &other.block_rows)
+                            && overlap(&grid.block_cols, &other.block_cols)
+                    };
+                    assert!(!grids[..rank].iter().any(overlaps), "rank {rank} of {ranks}");
+                }
             }
         }
     }
