@@ -54,7 +54,7 @@ pub fn listen(config: &Config, spans_machines: bool) -> Result<Vec<Listener>, St
 /// Listens at `port` of each address that belongs to this host. Returns no listener if all belong to other hosts.
 ///
 /// # Errors
-/// The port is in use, or an address is public, and that is not allowed.
+/// The port is in use, an address is `0.0.0.0` or `::`, or one is public, and that is not allowed.
 pub fn listen_at_addresses(
     config: &Config,
     addresses: &[IpAddr],
@@ -62,6 +62,11 @@ pub fn listen_at_addresses(
 ) -> Result<Vec<Listener>, String> {
     let mut listeners: Vec<Listener> = Vec::new();
     for ip in addresses {
+        if ip.is_unspecified() {
+            return Err(format!(
+                "{ip} is not an address that others can connect to: name the host of rank 0"
+            ));
+        }
         match socket::listen_again(SocketAddr::new(*ip, port), BACKLOG) {
             Ok(_) if network::is_public(*ip) && !config.choice(&NIO_SECURITY) => {
                 return Err(network::refuse_public(*ip, "the address of rank 0"));

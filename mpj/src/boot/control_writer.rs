@@ -10,7 +10,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::control_reader::LAUNCHER_GONE;
 use super::wire::{ToLauncher, encode_frame};
 
 pub(super) struct ControlWriter {
@@ -131,7 +130,7 @@ impl ControlWriter {
                 if error == Errno::AGAIN && flags.contains(SendFlags::DONTWAIT) {
                     return false;
                 }
-                queue.send_error = Some(format!("{LAUNCHER_GONE}: {error}"));
+                queue.send_error = Some(format!("cannot write to the launcher: {error}"));
                 break;
             }
         }

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use super::wire::CONTROL_VAR;
 use super::{Boot, LaunchedBoot, ThreadBoot, pmi, pmix, rendezvous, unsupported};
+use crate::run::print_last_error;
 
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
@@ -110,5 +111,8 @@ fn on_job_end(code: Option<u8>) {
         rendezvous::exit_process(code);
     }
     std::thread::sleep(ORPHAN_GRACE);
+    print_last_error(
+        "the launcher, or the first rank of this host, has exited: this process is killed".into(),
+    );
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }

@@ -22,10 +22,11 @@ use mpj_devices::{
 use broadcaster::ExitBroadcaster;
 use requests::{PendingRequest, PendingRequests};
 
+use super::agent::{check_user, process_descriptor};
 use super::control_reader::{ControlReader, DESCRIPTOR_LIMIT_REACHED};
 use super::control_writer::ControlWriter;
 use super::managed::ManagedSession;
-use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, encode_frame};
+use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, encode_frame, exit_code};
 use super::{Boot, CARDS, control_fd};
 use crate::config::Config;
 use crate::report::RankStats;
@@ -119,13 +120,19 @@ impl LaunchedBoot {
     ) -> Result<Vec<LaunchedBoot>, String> {
         let hello = encode_frame(&ToLauncher::Hello(ProtocolVersion::own())).map_err(|e| e.to_string())?;
         (&socket).write_all(&hello).map_err(|e| format!("cannot write to the launcher: {e}"))?;
-        let mut reader = ControlReader::default();
+        let agent = session.as_ref().and_then(|_| check_user(&socket).ok()).and_then(process_descriptor);
+        let mut reader = ControlReader::new(agent);
         let (welcome, memory) = match reader.next(&socket)? {
             (ToProcess::Welcome(welcome), memory) => (welcome, memory),
             _ => return Err(PROTOCOL_ERROR.into()),
         };
         let (hosts, own) = parse_placement(&welcome)?;
         let host_ranks = hosts.host_of(own.start).map(|host| hosts.ranks_of(host)).ok_or(PROTOCOL_ERROR)?;
+        if let Some(rank) = host_ranks.iter().next().filter(|_| session.is_some()) {
+            reader.set_gone(format!(
+                "the process of rank {rank}, which connects this host to the job, has exited"
+            ));
+        }
         let segment = if welcome.has_segment { Some(attach(memory, host_ranks.len())?) } else { None };
         // `smdev` connects the ranks of one process. A job of one rank gets it too.
         let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
@@ -225,7 +232,8 @@ impl Boot for LaunchedBoot {
         self.process.has_left.store(true, Ordering::Relaxed);
         // The agent waits for the end of this connection. If it has ended already, the agent has exited.
         let _ = self.process.broadcaster.writer.socket().shutdown(Shutdown::Both);
-        if has_failed { session.wait_for_kill() } else { session.leave() }
+        let code = self.process.abort_code.get().copied();
+        if has_failed { session.wait_for_kill(code.map(exit_code)) } else { session.leave() }
     }
 
     fn rank(&self) -> u32 {

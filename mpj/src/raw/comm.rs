@@ -196,6 +196,7 @@ impl Comm {
 
     /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
     /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
+    /// After the rank has left the job, this has no effect.
     ///
     /// The call returns, so that the caller can clean up and exit.
     pub fn abort(&self, code: i32, why: &str) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Test;
 use super::boot_cases::CASES;
-use super::job::{Ended, Job, watch};
+use super::job::{Ended, Job, limit, watch};
 use super::message_programs::PROGRAMS;
 use super::mismatch::time_factor;
 use super::program::say;
@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("ranks_may_have_process_id_namespaces_of_their_own", ranks_may_have_process_id_namespaces_of_their_own),
     ("variables_of_sites_state_the_rank", variables_of_sites_state_the_rank),
     ("rank_0_may_come_last", rank_0_may_come_last),
+    ("job_of_two_hosts_ends_when_its_ranks_have_left", job_of_two_hosts_ends_when_its_ranks_have_left),
     ("environment_hosts_with_a_late_name", environment_hosts_with_a_late_name),
     ("missing_ranks_are_listed_at_the_deadline", missing_ranks_are_listed_at_the_deadline),
     ("ranks_that_do_not_match_are_rejected", ranks_that_do_not_match_are_rejected),
@@ -210,6 +211,14 @@ fn variables_of_sites_state_the_rank() {
     assert!(ended.code == Some(1) && has_error(&ended, "no secret protects the connections"), "{ended:#?}");
 }
 
+/// An agent that missed the exit of the last rank of its host would wait for 10 s more.
+fn job_of_two_hosts_ends_when_its_ranks_have_left() {
+    let begun = Instant::now();
+    let ended = run_job("ab", "leave-late", &[]);
+    assert_eq!(codes(&ended), [Some(0); 2], "{ended:#?}");
+    assert!(begun.elapsed() < limit(9), "{:?}", begun.elapsed());
+}
+
 fn rank_0_may_come_last() {
     let port = free_port();
     let others = [1, 2].map(|rank| start_rank(rank, 3, port, "pairs", &[]));
@@ -353,6 +362,15 @@ fn incomplete_variables_are_errors() {
         (
             &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "70000"), ("MPJ_SECRET", SECRET)],
             "70000 ranks were requested, but a job has at most 65536",
+        ),
+        (
+            &[
+                ("MPJ_RENDEZVOUS", "0.0.0.0:7000"),
+                ("MPJ_RANK", "0"),
+                ("MPJ_SIZE", "2"),
+                ("MPJ_SECRET", SECRET),
+            ],
+            "0.0.0.0 is not an address that others can connect to: name the host of rank 0",
         ),
         (&[("MPJ_RENDEZVOUS_TIMEOUT", "0")], "MPJ_RENDEZVOUS_TIMEOUT=0 is not a number from 1 to"),
     ] {

@@ -19,6 +19,11 @@ pub(crate) const TESTS: &[Test] = &[
         abort_ends_the_host_of_the_rank_if_rank_0_is_stopped,
     ),
     ("killed_rank_0_is_named_on_all_hosts", killed_rank_0_is_named_on_all_hosts),
+    (
+        "child_with_the_descriptors_of_a_killed_rank_hides_nothing",
+        child_with_the_descriptors_of_a_killed_rank_hides_nothing,
+    ),
+    ("rank_that_computes_prints_why_it_is_killed", rank_that_computes_prints_why_it_is_killed),
 ];
 
 fn failure_ends_all_processes_with_its_code() {
@@ -140,4 +145,25 @@ fn killed_rank_0_is_named_on_all_hosts() {
         let names_it = |line: &String| line.starts_with("mpj: ") && line.contains("rank 0");
         assert!(other.err.iter().any(names_it), "{ended:#?}");
     }
+}
+
+/// A child of a killed process keeps the connections of that process open. Between hosts they show that rank 0 exits, so
+/// the process of rank 0 is not killed here if there are two.
+fn child_with_the_descriptors_of_a_killed_rank_hides_nothing() {
+    for (hosts, victim) in [("aab", 1), ("aaa", 0), ("aaa", 2), ("abb", 2)] {
+        let begun = Instant::now();
+        let ended = run_job(hosts, &format!("killed-with-child:{victim}"), &[]);
+        assert!(ended.iter().all(|ended| ended.code != Some(0)), "{hosts} {victim}: {ended:#?}");
+        // The child lives for 60 s.
+        assert!(begun.elapsed() < limit(20), "{hosts} {victim}: {:?}", begun.elapsed());
+    }
+}
+
+fn rank_that_computes_prints_why_it_is_killed() {
+    let jobs = start_job("aaaa", "hang", &[]);
+    jobs[3].lines(1, "rank 3 computes");
+    jobs[0].signal("-KILL");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    let line = "mpj: the launcher, or the first rank of this host, has exited: this process is killed";
+    assert!(ended[3].err.iter().any(|said| said == line), "{ended:#?}");
 }

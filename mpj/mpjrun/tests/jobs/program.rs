@@ -152,6 +152,13 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
     if let Some(rank) = role.strip_prefix("abort-of-stopped:") {
         return abort_of_stopped(world, rank.parse().unwrap());
     }
+    if let Some(rank) = role.strip_prefix("killed-with-child:") {
+        if me == rank.parse::<usize>().unwrap() {
+            leave_descriptors_to_a_child();
+            kill_me("-KILL");
+        }
+        return world.barrier();
+    }
     match role {
         "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
         "time" if me == 0 => say(&format!("time {}", now_ns())),
@@ -170,6 +177,8 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
             world.recv(&mut [0u8], world.size() + 5, 0)?;
         }
         "recv-from-left" | "late-error" => {}
+        "leave-late" if me > 0 => std::thread::sleep(Duration::from_secs(2)),
+        "leave-late" => {}
         "wait" => wait(world),
         "barrier-without-0" if me == 0 => {
             say(&format!("rank 0 is {}", std::process::id()));
@@ -275,6 +284,29 @@ fn wait(world: &World) {
     let failed = world.recv(&mut [0u8], (me + 1) % size, 0).unwrap_err();
     say(&format!("rank {me} error: {failed}"));
     leave(1);
+}
+
+/// Starts a child that keeps all descriptors of this process for a while, as a child of `fork` without `exec` does.
+#[expect(unsafe_code, reason = "only a function between fork and exec can clear the flag")]
+fn leave_descriptors_to_a_child() {
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::process::CommandExt;
+    let keep = || {
+        for fd in 3..256 {
+            // SAFETY: if the descriptor is not open, the call returns an error.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty());
+        }
+        Ok(())
+    };
+    let mut command = Command::new("sleep");
+    command.arg("60").stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    // SAFETY: the function makes system calls only.
+    unsafe { command.pre_exec(keep) };
+    // The child also keeps the pipe whose end `spawn` awaits.
+    std::thread::spawn(move || command.spawn().unwrap());
+    std::thread::sleep(Duration::from_secs(1));
 }
 
 /// Rank 0 stops, and then a rank of the same machine aborts the job.

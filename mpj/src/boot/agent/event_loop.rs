@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mpj_devices::{HostId, HostRanks, Hosts, JobKey};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
 use super::host_watch::{ACCEPT_INTERVAL, HostWatch, WatchPort};
@@ -75,7 +75,11 @@ pub(super) enum Stage {
 /// A process of this host.
 pub(super) struct LocalProcess {
     pub(super) rank: u32,
+    /// The process id for messages.
     pub(super) pid: i32,
+    /// Becomes readable when the process exits, even if a child of it still has its end of the connection. `None` before
+    /// the process has connected, for the process of this agent, and in another process id namespace.
+    pub(super) process: Option<OwnedFd>,
     /// `None` before the process has connected.
     pub(super) connection: Option<ControlConnection<ToLauncher>>,
     /// Whether the process has got its welcome.
@@ -135,7 +139,14 @@ impl Agent {
     pub(super) fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
         let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port } = setup;
         let ranks = hosts.ranks_of(host);
-        let process = |rank| LocalProcess { rank, pid: 0, connection: None, joined: false, ended: false };
+        let process = |rank| LocalProcess {
+            rank,
+            pid: 0,
+            process: None,
+            connection: None,
+            joined: false,
+            ended: false,
+        };
         let (router, role) = match peers {
             Peers::Root(listener) => {
                 let relays_due = listener.is_some().then(|| Instant::now() + CONNECT_LIMIT);
@@ -199,6 +210,8 @@ impl Agent {
         fds.extend(sockets.into_iter().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         for process in &self.processes {
             fds.extend(process.connection.iter().filter(|_| !process.ended).map(interest));
+            let exit = process.process.iter().filter(|_| !process.ended);
+            fds.extend(exit.map(|exit| PollFd::new(exit, PollFlags::IN)));
         }
         match &self.role {
             Role::Root { relays, listener, .. } => {
@@ -256,9 +269,13 @@ impl Agent {
                 }
                 _ => {}
             },
-            Role::Relay(upstream) if all_ended && self.router.due().is_none() && !upstream.has_backlog() => {
-                upstream.finish_sending();
-                self.stage = Stage::Leaving;
+            Role::Relay(upstream) if all_ended && self.router.due().is_none() => {
+                // After this, only a writable socket wakes the agent.
+                upstream.flush();
+                if !upstream.has_backlog() {
+                    upstream.finish_sending();
+                    self.stage = Stage::Leaving;
+                }
             }
             Role::Relay(_) => {}
         }
@@ -279,8 +296,9 @@ impl Agent {
 
     /// Returns whether, without a process manager, the other processes of this host and the other hosts have ended.
     fn have_others_ended(&self) -> bool {
-        let own = getpid().as_raw_nonzero().get();
-        let is_over = |process: &LocalProcess| process.ended || !process.joined || process.pid == own;
+        let is_over = |process: &LocalProcess| {
+            process.ended || !process.joined || Some(process.rank) == self.ranks.iter().next()
+        };
         let have_relays_ended = match &self.role {
             Role::Root { relays, .. } => relays.values().all(|relay| relay.ended),
             Role::Relay(_) => true,
@@ -292,16 +310,9 @@ impl Agent {
     /// a library, no process is killed.
     fn kill_processes(&self) {
         let is_program = self.manager.caller() == Caller::Program;
-        for process in self.processes.iter().filter(|process| is_program && !process.ended && process.joined)
-        {
-            // The id is 0 if the process is in another process id namespace.
-            let Some(pid) = Pid::from_raw(process.pid) else { continue };
-            let Ok(process_fd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // While the connection is open, no other process has the id.
-            let is_open = process.connection.as_ref().is_some_and(ControlConnection::is_open);
-            if is_open && pid != getpid() {
-                let _ = pidfd_send_signal(process_fd, Signal::KILL);
-            }
+        let others = self.processes.iter().filter(|process| is_program && !process.ended && process.joined);
+        for process in others.filter_map(|process| process.process.as_ref()) {
+            let _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
 

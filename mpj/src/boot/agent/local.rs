@@ -14,6 +14,7 @@ use mpj_devices::HostId;
 use mpj_devices::network::peer_of_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::boot::rendezvous::fnv1a;
 
@@ -53,6 +54,18 @@ pub(super) struct Arrival {
     /// The process id for messages; in another process id namespace it is 0.
     pub(super) pid: i32,
     pub(super) stream: UnixStream,
+}
+
+/// Opens a descriptor that becomes readable when a process exits. Returns `None` for this process, for the id 0, if the
+/// process has exited, or if this process lacks descriptors.
+pub(in crate::boot) fn process_descriptor(pid: i32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid).filter(|pid| *pid != getpid())?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Returns whether the process of a descriptor has exited.
+pub(in crate::boot) fn has_exited(process: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())) == Ok(1)
 }
 
 impl LocalListener {
@@ -157,7 +170,7 @@ impl RankSocket {
 }
 
 /// Returns the process id of the other end, or 0 (see [`peer_of_unix`]); it must belong to the user of this process.
-fn check_user(stream: &UnixStream) -> Result<i32, String> {
+pub(in crate::boot) fn check_user(stream: &UnixStream) -> Result<i32, String> {
     let (user, process) = peer_of_unix(stream).map_err(|e| e.to_string())?;
     if user == rustix::process::getuid().as_raw() {
         Ok(process)

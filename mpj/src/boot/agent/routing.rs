@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::HostId;
 
 use super::event_loop::{ARRIVAL_INTERVAL, Agent, LocalProcess, Relay, Role, Stage};
+use super::local::{has_exited, process_descriptor};
 use super::messages::{FromRoot, ToRoot};
 use super::router::Outbound;
 use crate::boot::control_plane::{ControlConnection, GRACE, To, truncate_cause};
@@ -54,6 +55,7 @@ impl Agent {
             let free = index.and_then(|index| self.processes.get_mut(index));
             if let Some(process) = free.filter(|process| process.connection.is_none()) {
                 process.pid = arrival.pid;
+                process.process = process_descriptor(arrival.pid);
                 process.connection = Some(ControlConnection::new(arrival.stream));
             }
         }
@@ -88,6 +90,8 @@ impl Agent {
         for index in 0..self.processes.len() {
             let process = &mut self.processes[index];
             let (rank, pid) = (process.rank, process.pid);
+            // A child of the process can keep the connection open. Its messages are read first.
+            let has_exited = process.process.as_ref().is_some_and(has_exited);
             let Some(connection) = process.connection.as_mut().filter(|_| !process.ended) else { continue };
             let mut outcome = connection.receive();
             while let Some(message) = self.next_message(index) {
@@ -97,7 +101,7 @@ impl Agent {
             let outcome = outcome.and_then(|()| connection.check_backlog());
             let cause = match outcome {
                 Err(why) => format!("(pid {pid}) violated the control protocol: {why}"),
-                Ok(()) if connection.is_closed() => {
+                Ok(()) if connection.is_closed() || has_exited => {
                     format!("(pid {pid}) exited or was killed before leaving the job")
                 }
                 Ok(()) => continue,

@@ -24,6 +24,9 @@ pub const GRACE: Duration = Duration::from_secs(2);
 /// The exit code of a job in which a rank panicked, as of any Rust program.
 const PANICKED: u8 = 101;
 
+/// The beginning of the cause of an abort.
+const ABORTED: &str = "aborted the job";
+
 /// How a job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobEnd {
@@ -84,7 +87,7 @@ impl JobMonitor {
                 self.fail(rank, cause, code, now)
             }
             ToLauncher::Abort { rank, code, reason } => {
-                self.fail(rank, format!("aborted the job with code {code}: {reason}"), exit_code(code), now)
+                self.fail(rank, format!("{ABORTED} with code {code}: {reason}"), exit_code(code), now)
             }
             ToLauncher::PeerLost { rank, cause } => {
                 self.lost.push_back((now + LOSS_DELAY, rank, cause));
@@ -147,14 +150,22 @@ impl JobMonitor {
         replies
     }
 
+    fn has_aborted(&self, rank: u32) -> bool {
+        self.failures.get(&rank).is_some_and(|(cause, _)| cause.starts_with(ABORTED))
+    }
+
     /// Describes the failure that began with the death of `first`. If that rank failed because of another one that has
-    /// failed as well, the other one is the cause.
+    /// failed as well, the other one is the cause. Of ranks that name each other, the first one is, unless another one has
+    /// aborted the job.
     fn describe(&self, first: u32) -> JobEnd {
         let mut root = first;
         for _ in 0..self.failures.len() {
-            match self.causes.get(&root) {
-                Some(cause) if self.failures.contains_key(cause) && *cause != first => root = *cause,
+            match self.causes.get(&root).filter(|cause| self.failures.contains_key(cause)) {
+                Some(cause) if !self.has_aborted(root) => root = *cause,
                 _ => break,
+            }
+            if root == first {
+                break;
             }
         }
         let (cause, code) = self.failures.get(&root).cloned().unwrap_or_else(|| ("".into(), 1));

@@ -136,7 +136,7 @@ fn failure_that_caused_the_first_one_is_the_root_cause() {
     monitor.take(0, abort, now).unwrap();
     let line = "rank 0 aborted the job with code 298: bad input; 1 other rank failed";
     assert_eq!(monitor.end(now + GRACE), failed(42, line));
-    // Ranks that blame each other: any of them is the cause, and the search ends.
+    // Of ranks that blame each other, the one that has aborted is the cause.
     monitor.take(0, ToLauncher::FailedDueTo { rank: 0, cause_rank: 2 }, now).unwrap();
     assert!(matches!(monitor.end(now + GRACE), Some(JobEnd::Failed { code: 42, .. })));
 }
@@ -150,4 +150,18 @@ fn process_that_joins_late_learns_the_deaths() {
     assert_eq!(monitor.tick(now), [death(1, "was killed")]);
     let known = monitor.take(2, hello(), now).unwrap();
     assert_eq!(known, [Outgoing { to: To::Process(2), ..death(1, "was killed") }]);
+}
+
+/// Rank 1 lacks descriptors, so it cannot reach rank 2, which fails because of that.
+#[test]
+fn rank_that_failed_first_is_named_if_two_ranks_name_each_other() {
+    let now = Instant::now();
+    let mut monitor = joined(3, now);
+    let failures = [(1, 2, "cannot reach rank 2: Too many open files"), (2, 1, "rank 1 has died")];
+    for (rank, cause_rank, why) in failures {
+        monitor.take(rank, ToLauncher::FailedDueTo { rank, cause_rank }, now).unwrap();
+        monitor.take(rank, died(rank, why), now).unwrap();
+    }
+    let line = "rank 1 cannot reach rank 2: Too many open files; 1 other rank failed";
+    assert_eq!(monitor.end(now + GRACE), failed(1, line));
 }

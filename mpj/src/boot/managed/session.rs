@@ -69,9 +69,23 @@ impl ManagedSession {
 
     /// Waits, in a failed job, until the process manager kills this process. If the process exited earlier, the process
     /// manager would kill the other processes before they have reported what failed.
-    pub(in crate::boot) fn wait_for_kill(&self) {
+    ///
+    /// `abort_code` is the exit code if this process has aborted the job. If the agent does not end the job, because its
+    /// process is stopped, this process does.
+    pub(in crate::boot) fn wait_for_kill(&self, abort_code: Option<u8>) {
         match self.take() {
-            Some(Part::Member(manager)) if manager.kills_processes() => std::thread::sleep(KILL_LIMIT),
+            Some(Part::Member(mut manager)) if manager.kills_processes() => {
+                std::thread::sleep(KILL_LIMIT);
+                if let Some(code) = abort_code {
+                    let rank = manager.rank();
+                    print_last_error(format!(
+                        "rank {rank} aborted the job with code {code} (the first process of its host does not respond)"
+                    ));
+                    std::thread::sleep(OUTPUT_TIME);
+                    let _ = manager.abort(code);
+                    std::thread::sleep(KILL_WAIT);
+                }
+            }
             Some(Part::Agent(agent)) => {
                 agent.wait();
                 // The agent also ends if the process manager has killed the host of rank 0 first.
