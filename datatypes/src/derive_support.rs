@@ -45,6 +45,39 @@
 //! assert_eq!(letter.runs(1).map(|run| (run.offset, run.len)).collect::<Vec<_>>(), [(0, 8)]);
 //! # }
 //! ```
+//! A type with the name of the cache does not replace it:
+//! ```compile_fail,E0277
+//! #![allow(dead_code)]
+//! extern crate self as std;
+//! extern crate std as real;
+//! pub mod sync {
+//!     use crate::real::marker::PhantomData;
+//!     use crate::real::ops::Deref;
+//!     use mpj_datatypes::Datatype;
+//!     pub struct OnceLock<T>(PhantomData<T>);
+//!     impl<T> OnceLock<T> {
+//!         pub const fn new() -> Self {
+//!             OnceLock(PhantomData)
+//!         }
+//!     }
+//!     static LIE: crate::real::sync::OnceLock<Datatype> = crate::real::sync::OnceLock::new();
+//!     impl Deref for OnceLock<Datatype> {
+//!         type Target = crate::real::sync::OnceLock<Datatype>;
+//!         fn deref(&self) -> &Self::Target {
+//!             LIE.get_or_init(Datatype::of::<[u64; 512]>);
+//!             &LIE
+//!         }
+//!     }
+//! }
+//!
+//! #[repr(C)]
+//! #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+//! pub struct Small {
+//!     x: u8,
+//! }
+//!
+//! fn main() {}
+//! ```
 //! Only [`Receivable`], which is unsafe, marks a type as receivable:
 //! ```compile_fail,E0277
 //! # use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
@@ -96,24 +129,31 @@ impl Datatype {
     /// # Panics
     /// If offsets overflow the bounds of a type, which field offsets never do, or if structures are nested hundreds of
     /// levels deep.
-    pub fn derived_structure<T: Equivalent, const N: usize>(
-        cell: &OnceLock<Datatype>,
+    pub fn derived_structure<T: Equivalent, C: DatatypeCell, const N: usize>(
+        cell: &C,
         fields: impl FnOnce(*const T) -> [(usize, Datatype); N],
     ) -> Datatype {
-        let build = || {
-            let place = Box::<T>::new_uninit();
-            let list = fields(place.as_ptr()).map(|(offset, inner)| (1, offset as i64, inner));
-            let size = size_of::<T>() as i64;
-            let built = Datatype::structure(&list).and_then(|plain| {
-                let same = plain.lb() == 0 && plain.extent() == size;
-                if same { Ok(plain) } else { plain.resized(0, size) }
-            });
-            match built {
-                Ok(datatype) => datatype,
-                Err(why) => unreachable!("derived structure: {why}"),
-            }
-        };
-        cell.get_or_init(build).clone()
+        cell.get_or_build(|| Datatype::derived_generic(fields))
+    }
+
+    /// As [`derived_structure`](Self::derived_structure), without a cache.
+    ///
+    /// # Panics
+    /// As [`derived_structure`](Self::derived_structure).
+    pub fn derived_generic<T: Equivalent, const N: usize>(
+        fields: impl FnOnce(*const T) -> [(usize, Datatype); N],
+    ) -> Datatype {
+        let place = Box::<T>::new_uninit();
+        let list = fields(place.as_ptr()).map(|(offset, inner)| (1, offset as i64, inner));
+        let size = size_of::<T>() as i64;
+        let built = Datatype::structure(&list).and_then(|plain| {
+            let same = plain.lb() == 0 && plain.extent() == size;
+            if same { Ok(plain) } else { plain.resized(0, size) }
+        });
+        match built {
+            Ok(datatype) => datatype,
+            Err(why) => unreachable!("derived structure: {why}"),
+        }
     }
 
     /// Returns the datatype of a `#[repr(transparent)]` structure. The argument is a function that returns its field.
@@ -129,6 +169,22 @@ impl Datatype {
 
     /// Compiles only if fields of this type can be received.
     pub fn derived_received<F: for<'received> Received<'received>>() {}
+}
+
+/// The cache of a derived datatype. As a parameter, it has exactly the type of the static that the macro generates: a
+/// reference to a concrete type could be the result of a conversion by the program.
+///
+/// # Safety
+/// A new cell is empty, and later contains only what `build` has returned.
+pub unsafe trait DatatypeCell {
+    fn get_or_build(&self, build: impl FnOnce() -> Datatype) -> Datatype;
+}
+
+// SAFETY: only `OnceLock::new` makes one in a constant, and only the code below has access to the generated static.
+unsafe impl DatatypeCell for OnceLock<Datatype> {
+    fn get_or_build(&self, build: impl FnOnce() -> Datatype) -> Datatype {
+        self.get_or_init(build).clone()
+    }
 }
 
 /// [`Receivable`] as a bound that the compiler checks only where it is used.

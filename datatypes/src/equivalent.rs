@@ -29,7 +29,7 @@ use core::marker::PhantomData;
 )]
 pub unsafe trait Equivalent: Copy + 'static {
     /// The primitive that the type is, if it is one; then callers need no [`Datatype`](struct@Datatype).
-    const PRIMITIVE: Option<Primitive>;
+    const PRIMITIVE: Option<Primitive> = None;
 
     /// Returns the datatype of one value.
     fn datatype() -> Datatype;
@@ -50,7 +50,9 @@ pub unsafe trait Equivalent: Copy + 'static {
 pub unsafe trait Receivable: Equivalent {
     /// `#[derive(Datatype)]` generates a body that compiles only if all fields can be received. Never called.
     #[doc(hidden)]
-    fn derived() {}
+    fn derived() -> Datatype {
+        Self::datatype()
+    }
 }
 
 macro_rules! primitives {

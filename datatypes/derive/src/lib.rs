@@ -93,7 +93,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
     let received_clause = &generics.where_clause;
     let (primitive, datatype) = match (layout, &members[..], &types[..]) {
         (Layout::Transparent, [member], [only]) => transparent(&krate, member, only),
-        _ => (quote!(::core::option::Option::None), structure(input, &krate, &members, &types)),
+        _ => (TokenStream::new(), structure(input, &krate, &members, &types)),
     };
     let buffers = facade.buffers.then(|| {
         quote! {
@@ -119,18 +119,20 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
         // The bytes of a field are initialised and immutable in the structure as they are in the field.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Equivalent for #name #type_generics #sent_clause {
-            const PRIMITIVE: ::core::option::Option<#krate::Primitive> = #primitive;
+            #primitive
 
             fn datatype() -> #krate::Datatype {
                 #datatype
             }
         }
 
-        // SAFETY: `derived` compiles only if every field is `Receivable`.
+        // SAFETY: `derived` compiles only if every field is `Receivable`, and only if its return type is the datatype of
+        // the trait, so that no other type checks the fields.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
-            fn derived() {
+            fn derived() -> #krate::Datatype {
                 #(<#krate::Datatype>::derived_received::<#types>();)*
+                <Self as #krate::Equivalent>::datatype()
             }
         }
 
@@ -138,7 +140,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
     })
 }
 
-/// Returns the bodies of `PRIMITIVE` and `datatype` for a `#[repr(transparent)]` structure.
+/// Returns `PRIMITIVE` and the body of `datatype` for a `#[repr(transparent)]` structure.
 fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenStream) {
     let this = binding();
     let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, #ty>);
@@ -149,7 +151,10 @@ fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenS
             #this
         }
     };
-    (quote!(<#ty as #krate::Equivalent>::PRIMITIVE), quote!(#datatype(#take)))
+    let primitive = quote! {
+        const PRIMITIVE: ::core::option::Option<#krate::Primitive> = <#ty as #krate::Equivalent>::PRIMITIVE;
+    };
+    (primitive, quote!(#datatype(#take)))
 }
 
 fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Type]) -> TokenStream {
@@ -163,7 +168,14 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
     // with exactly these fields: for a union, binding a field would be unsafe.
     let is_generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
     // All instances of a generic function would share a static in it.
-    let cell = if is_generic { quote!(let) } else { quote!(static) };
+    let build = if is_generic {
+        quote!(<#krate::Datatype>::derived_generic::<Self, _>(|#this| [#(#fields),*]))
+    } else {
+        quote! {
+            static __MPJ_DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
+            <#krate::Datatype>::derived_structure::<Self, _, _>(&__MPJ_DATATYPE, |#this| [#(#fields),*])
+        }
+    };
     quote! {
         let _ = |#this: Self| {
             let Self { #(#members: _),* } = #this;
@@ -171,8 +183,7 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
                 let Self { #members: #bound, .. } = #this;
             })*
         };
-        #cell __MPJ_DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
-        <#krate::Datatype>::derived_structure::<Self, _>(&__MPJ_DATATYPE, |#this| [#(#fields),*])
+        #build
     }
 }
 

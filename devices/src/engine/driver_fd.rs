@@ -102,6 +102,9 @@ impl DriverFd {
     ///
     /// Call this after each event. An edge-triggered loop calls it after it has consumed the event.
     pub fn progress(&self) {
+        // The caller has consumed an event. If another thread holds the progress lock below, it must kick the descriptor
+        // when it releases the lock, even if its pass moves nothing.
+        self.kick.disarm();
         self.kick.take();
         for _ in 0..MAX_PASSES {
             if self.engine.progress_as_driver() == 0 && self.arm() {

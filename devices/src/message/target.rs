@@ -86,9 +86,13 @@ impl Target {
             return Err(Fault::Truncated { source, tag, immediate, sent: bytes, room: self.bytes });
         };
         let block = mpj_pool::global().alloc(bytes).map_err(|_| Fault::NoMemory { bytes })?;
+        let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
+        if slot.set(block).is_err() {
+            // Another target has the same slot, and has filled it meanwhile.
+            return Err(Fault::Truncated { source, tag, immediate, sent: bytes, room: self.bytes });
+        }
         // Invariants 1 and 4: `keep` owns the block, which nobody accesses before this target is dropped.
-        (self.buf, self.bytes) = (Buf::in_block(&block, 0, bytes, Primitive::Packed), bytes);
-        let _ = slot.set(block);
+        (self.buf, self.bytes) = (buf, bytes);
         Ok(())
     }
 

@@ -52,7 +52,8 @@ impl Intracomm {
     /// # Errors
     /// As [`barrier`](Self::barrier), for both communicators; a rank or the tag is invalid, the bridge was freed, a rank
     /// has too many communicators, or a rank is in both groups. The ranks of the other group fail, too, unless a leader
-    /// passes an invalid remote leader, tag or bridge: then the other leader waits for it until it exits.
+    /// passes an invalid remote leader, tag or bridge, or the ranks of a group pass different leaders: then a leader waits
+    /// for the other group until that exits.
     pub fn create_intercomm<K>(
         &self,
         leader: usize,

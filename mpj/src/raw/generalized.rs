@@ -96,11 +96,12 @@ impl Drop for Completer {
 impl Generalized {
     fn complete(&self, outcome: Result<Status>) {
         let _ = self.outcome.set(outcome);
-        self.comm.engine().wake_all();
         let listener = self.listener().take();
         if let Some(listener) = listener {
             listener.notify();
         }
+        // A set that sleeps looks only at what its listener has recorded.
+        self.comm.engine().wake_all();
     }
 
     fn listener(&self) -> MutexGuard<'_, Option<Listener>> {

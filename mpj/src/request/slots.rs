@@ -85,10 +85,18 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
     /// The caller is the holder of the slot, and gives up the slot by this call.
     #[inline(always)]
     pub(super) unsafe fn remove(&self, at: usize) {
+        /// Frees the slot also if the drop panics, so that nobody drops the value again.
+        struct Freed<'a>(&'a AtomicBool);
+        impl Drop for Freed<'_> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                // SYNC slot-held (release)
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let _freed = Freed(&self.occupied[at]);
         // SAFETY: the caller's promise; invariant 1: no other thread reads or writes the value; invariant 2.
         self.memory.0.with_mut(|values| unsafe { Self::slot_ptr(values, at).drop_in_place() });
-        // SYNC slot-held (release)
-        self.occupied[at].store(false, Ordering::Release);
     }
 
     /// Takes the value out of a slot without a holder. The slot never becomes free again.

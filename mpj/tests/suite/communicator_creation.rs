@@ -384,3 +384,23 @@ fn abort_on_a_communicator_ends_the_job() {
     assert_eq!(error.to_string(), "rank 1 aborted the job with code 3: wrong");
     assert_eq!(reached.into_inner(), 2);
 }
+
+/// A duplication by a broadcast alone would succeed on rank 0, whose duplicate would then wait for rank 1.
+#[test]
+fn duplication_that_a_rank_refuses_fails_on_the_others() {
+    for non_blocking in [false, true] {
+        ranks(2, |world| {
+            let comm = world.dup()?;
+            let duplicate = || if non_blocking { comm.idup()?.wait() } else { comm.dup() };
+            if world.rank() == 0 {
+                comm.bcast(&mut [1u8], 0)?;
+                duplicate().expect_err("rank 1 refuses it");
+                return world.send(&[0u8; 0], 1, 0);
+            }
+            thread::sleep(Duration::from_millis(100));
+            comm.bcast(&mut [1u8], 7).expect_err("an invalid root");
+            duplicate().expect_err("collectives of `comm` are disabled");
+            world.recv(&mut [0u8; 0], 0, 0).map(drop)
+        });
+    }
+}

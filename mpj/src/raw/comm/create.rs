@@ -85,8 +85,11 @@ impl Comm {
         let comm = self.collective_of_any("dup", |blocking| {
             let definition = self.duplicate("dup", rules);
             self.check_channel_limit("dup")?;
+            let digest = CallDigest::new(Operation::Dup, 0);
             let mut id = [if blocking.rank() == 0 { self.new_context_id() } else { 0 }];
-            blocking.bcast_words(CallDigest::new(Operation::Dup, 0), &mut id, 0)?;
+            // No rank creates a duplicate that another one has refused: of a broadcast alone, the root would not notice.
+            blocking.barrier(digest)?;
+            blocking.bcast_words(digest, &mut id, 0)?;
             self.child(Definition { id: id[0], ..definition })
         })?;
         inherited.pass_to("dup", self, comm)

@@ -95,7 +95,9 @@ impl Comm {
                 id.id.store(self.new_context_id(), Ordering::Relaxed);
             }
             let call = Arguments { count: 1, ..Arguments::new(context.rank(), context.size()) };
-            let steps = steps_of((Operation::Bcast, "binomial"), &call);
+            // As in `dup`, no rank creates a duplicate that another one has refused.
+            let mut steps = steps_of((Operation::Barrier, "dissemination"), &call);
+            steps.extend(steps_of((Operation::Bcast, "binomial"), &call));
             Ok(Plan::new(CallDigest::new(Operation::Dup, 0), steps, &items, &items))
         };
         // SAFETY: the operation keeps the word alive, which is initialised and may be written through a shared
