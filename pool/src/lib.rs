@@ -137,7 +137,7 @@ pub type DefaultPool = Magazine<Pages>;
 pub type DefaultBlock = <DefaultPool as Pool>::Block;
 
 /// Returns the pool of this process, which is created on first use and has no limit. It returns pages to the system that
-/// were not used for a second; see [`Growth::return_after`].
+/// have been free for about a second; see [`Growth::return_after`].
 ///
 /// ```
 /// use mpj_pool::{Pool, RawBuffer};

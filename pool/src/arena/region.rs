@@ -35,7 +35,7 @@ pub(super) struct RegionEntry<S: Storage> {
     pub(super) granted: u64,
     /// The value of `State::direct_frees` when the block of this `Whole` region was freed.
     pub(super) idle_since: u64,
-    /// The use of this `Split` region.
+    /// The pages of this `Split` region.
     pub(super) chunks: Chunks,
 }
 
@@ -128,13 +128,13 @@ impl<S: Storage> RegionEntry<S> {
         Some(self.count_block(leaf as usize * MIN_BLOCK, Some(class), counters))
     }
 
-    /// Returns the pages of chunks without a block to the system: those in which no block was allocated since the last
-    /// call, or, with `also_touched`, all. The caller has the lock of the arena.
-    pub(super) fn discard_idle(&mut self, also_touched: bool) {
+    /// Returns the pages of chunks without a block to the system: those that had none at the last call either or, with
+    /// `at_once`, all. The caller has the lock of the arena.
+    pub(super) fn discard_idle(&mut self, at_once: bool) {
         let Division::Split(map) = &mut self.division else { return };
         let storage = &self.region.get().storage;
         map.merge_all();
-        let mut free = self.chunks.take_free(map, also_touched);
+        let mut free = self.chunks.take_free(map, at_once);
         while free != 0 {
             let first = free.trailing_zeros();
             let count = (free >> first).trailing_ones();
@@ -144,7 +144,7 @@ impl<S: Storage> RegionEntry<S> {
             // SAFETY: the range has whole pages. The map grants none of its bytes, and the caller's lock prevents that it
             // does meanwhile.
             if has_whole_pages && unsafe { storage.discard_unregistered(at, len) } {
-                self.chunks.resident &= !run;
+                self.chunks.discard(run);
             }
             free &= !run;
         }

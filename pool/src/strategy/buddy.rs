@@ -80,7 +80,7 @@ impl Growth {
         self
     }
 
-    /// Returns pages to the system that no block has used for `idle`, or for up to twice as long.
+    /// Returns unused pages to the system: about every `idle`, those without a block both now and the last time.
     ///
     /// Only a [`Magazine`](crate::Magazine) does so, and only with storages that can
     /// [discard](Storage::discard) pages and are not registered with a device. It has no thread for this: threads do it
