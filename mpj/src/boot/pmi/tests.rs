@@ -1,6 +1,6 @@
 //! Tests of PMI-1 with process managers that follow a script.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
@@ -24,6 +24,16 @@ const INIT: [(&str, &str); 2] = [
     ("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=2 rc=0\n"),
     ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_7\n"),
 ];
+
+/// Replies to the requests of [`INIT`]. Returns the requests that follow.
+fn serve_init(mut ours: &UnixStream) -> Lines<BufReader<&UnixStream>> {
+    let mut requests = BufReader::new(ours).lines();
+    for (wanted, reply) in INIT {
+        assert_eq!(requests.next().unwrap().unwrap(), wanted);
+        ours.write_all(reply.as_bytes()).unwrap();
+    }
+    requests
+}
 
 /// Starts a process manager that checks each request and sends its reply, and then closes the connection.
 fn server(script: Script<'_>) -> (UnixStream, JoinHandle<()>) {
@@ -307,11 +317,7 @@ fn rank_that_exits_between_barrier_and_agent_ends_the_job() {
 fn rank_that_never_starts_is_an_error() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let served = std::thread::spawn(move || {
-        let mut requests = BufReader::new(&ours).lines();
-        for (_, reply) in INIT {
-            requests.next().unwrap().unwrap();
-            (&ours).write_all(reply.as_bytes()).unwrap();
-        }
+        let requests = serve_init(&ours);
         requests.map(Result::unwrap).collect::<Vec<_>>()
     });
     let mut client = PmiClient::inherited(theirs, 1, 4).unwrap();
@@ -327,11 +333,7 @@ fn rank_that_never_starts_is_an_error() {
 fn reply_in_single_bytes_is_limited() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let served = std::thread::spawn(move || {
-        let mut requests = BufReader::new(&ours).lines();
-        for (_, reply) in INIT {
-            requests.next().unwrap().unwrap();
-            (&ours).write_all(reply.as_bytes()).unwrap();
-        }
+        let _requests = serve_init(&ours);
         while (&ours).write_all(b"x").is_ok() {
             std::thread::sleep(Duration::from_millis(20));
         }
