@@ -3,7 +3,9 @@
 //! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
 //! `extern crate self as core` makes `::core` the program's own. So the generated code proves its claims by functions
 //! of [`struct@Datatype`], and names this type as the return type of [`Equivalent::datatype`]: a path to another type
-//! does not compile. It computes field offsets without `offset_of!`.
+//! does not compile. It computes field offsets without `offset_of!`. A field's type can be a macro that expands to other
+//! code at each place, so the bodies of the generated functions contain no such type: the compiler infers the types from
+//! the fields.
 //!
 //! Redefined names have no effect, including those of the standard library:
 //! ```
@@ -78,6 +80,33 @@
 //!
 //! fn main() {}
 //! ```
+//! The type of a field has no access to the cache:
+//! ```
+//! static __MPJ_DATATYPE: u8 = 0;
+//! macro_rules! byte {
+//!     () => {
+//!         [u8; {
+//!             assert!(size_of_val(&__MPJ_DATATYPE) == 1, "a static of the macro");
+//!             1
+//!         }]
+//!     };
+//! }
+//!
+//! #[repr(C)]
+//! #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+//! struct Small {
+//!     x: byte!(),
+//! }
+//!
+//! #[repr(transparent)]
+//! #[derive(Clone, Copy, mpj_datatypes::Datatype)]
+//! struct Same(byte!());
+//!
+//! # fn main() {
+//! assert_eq!(mpj_datatypes::Datatype::of::<Small>().size(), 1);
+//! assert_eq!(mpj_datatypes::Datatype::of::<Same>().size(), 1);
+//! # }
+//! ```
 //! Only [`Receivable`], which is unsafe, marks a type as receivable:
 //! ```compile_fail,E0277
 //! # use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
@@ -120,7 +149,7 @@
 
 use std::sync::OnceLock;
 
-use crate::{Datatype, Equivalent, Receivable};
+use crate::{Datatype, Equivalent, Primitive, Receivable};
 
 #[doc(hidden)]
 impl Datatype {
@@ -162,13 +191,18 @@ impl Datatype {
         F::datatype()
     }
 
+    /// Returns the primitive of a `#[repr(transparent)]` structure. The argument is a function that returns its field.
+    pub const fn derived_primitive<T: Equivalent, F: Equivalent>(_: fn(T) -> F) -> Option<Primitive> {
+        F::PRIMITIVE
+    }
+
     /// Returns the offset and the datatype of a field of a structure.
     pub fn derived_field<T, F: Equivalent>(structure: *const T, field: *const F) -> (usize, Datatype) {
         (field.addr().wrapping_sub(structure.addr()), F::datatype())
     }
 
-    /// Compiles only if fields of this type can be received.
-    pub fn derived_received<F: for<'received> Received<'received>>() {}
+    /// Compiles only if a field can be received. The argument is a function that returns its address.
+    pub fn derived_received<T, F: for<'received> Received<'received>>(_: fn(*const T) -> *const F) {}
 }
 
 /// The cache of a derived datatype. As a parameter, it has exactly the type of the static that the macro generates: a
@@ -180,7 +214,8 @@ pub unsafe trait DatatypeCell {
     fn get_or_build(&self, build: impl FnOnce() -> Datatype) -> Datatype;
 }
 
-// SAFETY: only `OnceLock::new` makes one in a constant, and only the code below has access to the generated static.
+// SAFETY: only `OnceLock::new` makes one in a constant, and only generated code has access to the generated static. That
+// code contains no expression or type of the program.
 unsafe impl DatatypeCell for OnceLock<Datatype> {
     fn get_or_build(&self, build: impl FnOnce() -> Datatype) -> Datatype {
         self.get_or_init(build).clone()

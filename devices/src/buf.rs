@@ -122,6 +122,18 @@ impl Buf {
         Buf::new(slice.as_mut_ptr().cast(), slice.len(), T::datatype())
     }
 
+    /// Describes one item, to send.
+    #[inline]
+    pub fn item<T: Equivalent>(item: &T) -> Self {
+        Buf::slice(core::slice::from_ref(item))
+    }
+
+    /// Describes one item, to receive into.
+    #[inline]
+    pub fn item_mut<T: Receivable>(item: &mut T) -> Self {
+        Buf::slice_mut(core::slice::from_mut(item))
+    }
+
     /// Describes items in a block of a pool, the first at byte `at` of it.
     pub fn in_block(block: &impl RawBuffer, at: usize, count: usize, datatype: impl Into<Datatype>) -> Self {
         Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.region())

@@ -95,21 +95,26 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
         (Layout::Transparent, [member], [only]) => transparent(&krate, member, only),
         _ => (TokenStream::new(), structure(input, &krate, &members, &types)),
     };
+    let this = binding();
+    let receivable = each_field(&members, &types, |member, span| {
+        let check = quote_spanned!(span=> <#krate::Datatype>::derived_received::<Self, _>);
+        quote!(#check(|#this| unsafe { &raw const (*#this).#member });)
+    });
     let buffers = facade.buffers.then(|| {
         quote! {
-            // SAFETY: one initialised item, as in a slice of one.
+            // SAFETY: `item` describes one initialised item.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #sent_clause {
                 fn send_buf(&self) -> #krate::raw::Buf {
-                    #krate::SendBuf::send_buf(::core::slice::from_ref(self))
+                    <#krate::raw::Buf>::item(self)
                 }
             }
 
-            // SAFETY: one item of a `Receivable` type, as in a slice of one.
+            // SAFETY: `item_mut` describes one item of a `Receivable` type.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #received_clause {
                 fn recv_buf(&mut self) -> #krate::raw::Buf {
-                    #krate::RecvBuf::recv_buf(::core::slice::from_mut(self))
+                    <#krate::raw::Buf>::item_mut(self)
                 }
             }
         }
@@ -127,11 +132,11 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
         }
 
         // SAFETY: `derived` compiles only if every field is `Receivable`, and only if its return type is the datatype of
-        // the trait, so that no other type checks the fields.
+        // the trait, so that no other type checks the fields. The compiler infers their types.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
             fn derived() -> #krate::Datatype {
-                #(<#krate::Datatype>::derived_received::<#types>();)*
+                #(#receivable)*
                 <Self as #krate::Equivalent>::datatype()
             }
         }
@@ -143,7 +148,6 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
 /// Returns `PRIMITIVE` and the body of `datatype` for a `#[repr(transparent)]` structure.
 fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenStream) {
     let this = binding();
-    let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, #ty>);
     // The pattern lists all fields: if a later attribute macro adds one, this does not compile.
     let take = quote! {
         |#this: Self| {
@@ -151,16 +155,22 @@ fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenS
             #this
         }
     };
+    let primitive = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_primitive::<Self, _>);
+    let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, _>);
     let primitive = quote! {
-        const PRIMITIVE: ::core::option::Option<#krate::Primitive> = <#ty as #krate::Equivalent>::PRIMITIVE;
+        const PRIMITIVE: ::core::option::Option<#krate::Primitive> = #primitive(#take);
     };
     (primitive, quote!(#datatype(#take)))
 }
 
+/// Returns the body of `datatype` for a structure.
+///
+/// It contains no type of a field: such a type may be a macro of the program, which can expand to other code, or to
+/// another type, at each place. The compiler infers the type of a field from the pointer to it.
 fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Type]) -> TokenStream {
     let (this, bound) = (binding(), Ident::new("__mpj_bound", Span::mixed_site()));
-    let fields = members.iter().zip(types).map(|(member, ty)| {
-        let field = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_field::<Self, #ty>);
+    let fields = each_field(members, types, |member, span| {
+        let field = quote_spanned!(span=> <#krate::Datatype>::derived_field::<Self, _>);
         // SAFETY of the generated code: the address is that of memory for the structure.
         quote!(#field(#this, unsafe { &raw const (*#this).#member }))
     });
@@ -187,7 +197,16 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
     }
 }
 
-/// Returns a name that cannot be a constant of the program: a pattern would compare with a constant, not bind it.
+/// Returns the code of each field; an error in it points to the type of the field.
+fn each_field(
+    members: &[Member],
+    types: &[&Type],
+    code: impl Fn(&Member, Span) -> TokenStream,
+) -> Vec<TokenStream> {
+    members.iter().zip(types).map(|(member, ty)| code(member, ty.span())).collect()
+}
+
+/// Returns the name of a local variable. If the program has a constant of this name, the expansion does not compile.
 fn binding() -> Ident {
     Ident::new("__mpj_this", Span::mixed_site())
 }
