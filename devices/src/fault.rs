@@ -186,7 +186,7 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::TooManyChannels => {
-                write!(f, "too many communicators at once: at most 32,768 are possible; free some")
+                write!(f, "too many communicators at once: at most 32,640 are possible; free some")
             }
             Fault::AlreadyJoined { context } => {
                 write!(f, "context {context:#x} is already in use on this rank: free it first")

@@ -79,7 +79,12 @@ pub trait Endpoint: Send + fmt::Debug {
     /// # Errors
     /// [`PostError::Unsupported`] if the key names memory that is not exported or not contiguous; otherwise as
     /// [`get`](Self::get).
-    fn view(&mut self, _key: &RemoteKey, _len: usize) -> Result<View, PostError> {
+    ///
+    /// # Safety
+    /// The peer has sent this key for a message of `len` bytes to this rank: the device does not check that the key names
+    /// one whole exported block.
+    #[expect(unsafe_code, reason = "the view reads the memory later")]
+    unsafe fn view(&mut self, _key: &RemoteKey, _len: usize) -> Result<View, PostError> {
         Err(PostError::Unsupported)
     }
 

@@ -44,7 +44,9 @@ impl Endpoint for ShmEndpoint {
         self.ring.is_drained()
     }
 
-    fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
-        self.peer_blocks.view(key, len)
+    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
+    unsafe fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.peer_blocks.view(key, len) }
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::deferred_drop::{DeferDrops, run_deferred_drops};
-    use crate::device::{HEAD_MAX, PostError};
+    use crate::device::{HEAD_MAX, PostError, View};
     use crate::ring::INLINE;
 
     /// Makes the exports of rank 0, and rank 1's access to them.
@@ -227,6 +227,14 @@ mod tests {
         exported.record::<ExportedBlock>().unwrap().key(at, len).unwrap()
     }
 
+    fn open_view(blocks: &PeerBlocks, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        // SAFETY: the cases view blocks that are exported, and keys that are refused.
+        #[expect(unsafe_code, reason = "see above")]
+        unsafe {
+            blocks.view(key, len)
+        }
+    }
+
     fn holders(block: &Block) -> usize {
         Arc::strong_count(&block.keep)
     }
@@ -241,13 +249,17 @@ mod tests {
         let (whole, half) = (key(&exported, 0, 200), key(&exported, 100, 100));
         assert!(HEAD_MAX + whole.as_bytes().len() <= INLINE, "the RTS fits in one cell");
         assert!(record.key(100, 101).is_none() && !record.is_received());
-        let view = peer_blocks.view(&half, 100).unwrap();
+        let view = open_view(&peer_blocks, &half, 100).unwrap();
         assert_eq!(view.bytes(), &bytes[100..]);
         assert!(record.is_received());
-        assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "twice");
+        assert_eq!(open_view(&peer_blocks, &whole, 200).unwrap_err(), PostError::Revoked, "twice");
         drop(view);
         assert!(record.is_received());
-        assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "the block was returned");
+        assert_eq!(
+            open_view(&peer_blocks, &whole, 200).unwrap_err(),
+            PostError::Revoked,
+            "the block was returned"
+        );
         drop(exported);
         assert_eq!(holders(&block), 1);
     }
@@ -257,7 +269,7 @@ mod tests {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
-        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        let view = open_view(&peer_blocks, &key(&exported, 0, 100), 100).unwrap();
         exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
         drop(exported);
         let again = |_| exports.export(&block.memory, &block.keep).unwrap();
@@ -275,7 +287,7 @@ mod tests {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
-        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        let view = open_view(&peer_blocks, &key(&exported, 0, 100), 100).unwrap();
         exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
         drop(exported);
         drop(view);
@@ -292,7 +304,7 @@ mod tests {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
-        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        let view = open_view(&peer_blocks, &key(&exported, 0, 100), 100).unwrap();
         let record = exported.record::<ExportedBlock>().unwrap();
         record.revoke(Some(1));
         assert!(record.is_received());
@@ -305,7 +317,7 @@ mod tests {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
-        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        let view = open_view(&peer_blocks, &key(&exported, 0, 100), 100).unwrap();
         // No process has opened rank 0.
         exported.record::<ExportedBlock>().unwrap().revoke(Some(0));
         drop(exported);
@@ -313,7 +325,7 @@ mod tests {
         // The next export uses the same state word, which the drop of the old view does not change.
         let other = exports.export(&block.memory, &block.keep).unwrap();
         drop(view);
-        assert!(peer_blocks.view(&key(&other, 0, 100), 100).is_ok());
+        assert!(open_view(&peer_blocks, &key(&other, 0, 100), 100).is_ok());
     }
 
     #[test]
@@ -321,7 +333,7 @@ mod tests {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
-        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        let view = open_view(&peer_blocks, &key(&exported, 0, 100), 100).unwrap();
         // Drop all other state of the receiver.
         drop(peer_blocks);
         exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
@@ -339,7 +351,7 @@ mod tests {
         let blocks = [(); 3].map(|()| block(&exports, &[7; 100]));
         let exported = blocks.each_ref().map(|block| exports.export(&block.memory, &block.keep).unwrap());
         let views =
-            exported.each_ref().map(|exported| peer_blocks.view(&key(exported, 0, 100), 100).unwrap());
+            exported.each_ref().map(|exported| open_view(&peer_blocks, &key(exported, 0, 100), 100).unwrap());
         let process = peer_blocks.segment.open_rank(0).unwrap();
         exported.iter().for_each(|exported| exported.record::<ExportedBlock>().unwrap().revoke(Some(0)));
         drop(exported);
@@ -362,25 +374,25 @@ mod tests {
         let pool = peer_blocks.segment.layout().pool(0).len() as u64;
         for offset in [0, 8191, pool, pool - 99, u64::MAX, u64::MAX - 99] {
             let key = MemoryKey { number, offset }.pack().unwrap();
-            assert!(matches!(peer_blocks.view(&key, 100), Err(PostError::Broken(_))), "{offset}");
+            assert!(matches!(open_view(&peer_blocks, &key, 100), Err(PostError::Broken(_))), "{offset}");
         }
-        assert!(matches!(peer_blocks.view(&good, usize::MAX), Err(PostError::Broken(_))));
+        assert!(matches!(open_view(&peer_blocks, &good, usize::MAX), Err(PostError::Broken(_))));
         for number in [number + 1, number + SLOTS as u64, ID_END - 1] {
             let key = MemoryKey { number, offset: 8192 }.pack().unwrap();
-            assert_eq!(peer_blocks.view(&key, 100).unwrap_err(), PostError::Revoked, "{number}");
+            assert_eq!(open_view(&peer_blocks, &key, 100).unwrap_err(), PostError::Revoked, "{number}");
         }
         for garbage in [&[0xff; 15][..], &[0xff; 17], &[0; 16]] {
             let key = RemoteKey::new(garbage).unwrap();
-            assert!(matches!(peer_blocks.view(&key, 100), Err(PostError::Broken(_))), "{garbage:?}");
+            assert!(matches!(open_view(&peer_blocks, &key, 100), Err(PostError::Broken(_))), "{garbage:?}");
         }
         let none = PeerBlocks {
             segment: Arc::clone(&peer_blocks.segment),
             index: 2,
             reader: Arc::clone(&peer_blocks.reader),
         };
-        assert!(matches!(none.view(&good, 100), Err(PostError::Broken(_))), "there is no such rank");
+        assert!(matches!(open_view(&none, &good, 100), Err(PostError::Broken(_))), "there is no such rank");
         exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
-        assert_eq!(peer_blocks.view(&good, 100).unwrap_err(), PostError::Revoked);
+        assert_eq!(open_view(&peer_blocks, &good, 100).unwrap_err(), PostError::Revoked);
     }
 
     #[test]

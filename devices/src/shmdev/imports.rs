@@ -43,7 +43,10 @@ impl Drop for BlockGuard {
 
 impl PeerBlocks {
     /// Acquires the block of a key, and views `len` bytes from the key's offset on.
-    pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+    ///
+    /// # Safety
+    /// As for [`Endpoint::view`](crate::device::Endpoint::view): the peer has sent the key for `len` bytes.
+    pub(super) unsafe fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let garbage = || PostError::Broken(format!("it sent an invalid block key: {key:?}"));
         let MemoryKey { number, offset } =
             MemoryKey::unpack(key).filter(|key| key.number != 0).ok_or_else(garbage)?;
@@ -57,8 +60,8 @@ impl PeerBlocks {
         }
         let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.reader));
         let guard = BlockGuard { segment, _holder: holder, index: self.index, number };
-        // SAFETY: the owner has written the bytes, and does not change them while the state word says `VIEWED`: until
-        // the guard is dropped.
+        // SAFETY: by the caller's promise they are the bytes of an exported block. The owner has written them, and does
+        // not change them while the state word says `VIEWED`: until the guard is dropped.
         Ok(unsafe { View::new(base, len, guard) })
     }
 }

@@ -57,7 +57,8 @@ impl Endpoint for SmEndpoint {
         Ok(OpStatus::Done)
     }
 
-    fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+    #[expect(unsafe_code, reason = "the trait's signature; the table checks the key")]
+    unsafe fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let (number, at) = unpack(key, 0)?;
         self.hub.exposed().view(number, at, len)
     }
