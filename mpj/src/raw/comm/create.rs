@@ -16,6 +16,10 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::info::Info;
 use crate::raw::group::{check_subset, group_digest};
 
+/// The number of channels that are kept for the control channels of existing communicators: a rank that could not join
+/// one could not refuse a call of other ranks.
+const CONTROL_CHANNELS: usize = 256;
+
 impl Comm {
     /// Returns the process of this rank.
     pub(crate) fn me(&self) -> PeerId {
@@ -30,7 +34,7 @@ impl Comm {
 
     /// Checks that this rank can create another communicator, before it sends its part of the call.
     pub(in crate::raw) fn check_channel_limit(&self, call: &'static str) -> Result<()> {
-        if self.engine().free_channel_count() < 2 {
+        if self.engine().free_channel_count() < 2 + CONTROL_CHANNELS {
             return Err(Error::from_fault(call, Fault::TooManyChannels));
         }
         Ok(())
