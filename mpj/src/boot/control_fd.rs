@@ -51,7 +51,7 @@ pub(super) fn pmi_socket(text: &str) -> Result<UnixStream, String> {
     }
     let fd = text.parse::<RawFd>().ok().filter(|fd| {
         let open = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-        open.is_ok_and(|open| open.to_string_lossy().starts_with("socket:"))
+        open.is_ok_and(|open| open.to_string_lossy().starts_with("socket:")) && is_inherited(*fd)
     });
     let fd = fd.ok_or_else(|| {
         format!(
@@ -62,8 +62,8 @@ pub(super) fn pmi_socket(text: &str) -> Result<UnixStream, String> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(TWICE.into());
     }
-    // SAFETY: the descriptor is an open socket, as checked above, and this process owns it: the process manager passed
-    // it for this call, and `TAKEN` lets only one call reach this line.
+    // SAFETY: the descriptor is an open socket that was inherited, as checked above, and this process owns it: the
+    // process manager passed it for this call, and `TAKEN` lets only one call reach this line.
     let socket = unsafe { UnixStream::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(|e| format!("PMI_FD: {e}"))?;
     Ok(socket)
@@ -74,7 +74,17 @@ fn descriptor(text: &str) -> Option<RawFd> {
     let (fd, inode) = text.split_once(':')?;
     let fd = fd.parse::<RawFd>().ok()?;
     let open = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
-    (open.to_str()? == format!("socket:[{inode}]")).then_some(fd)
+    (open.to_str()? == format!("socket:[{inode}]") && is_inherited(fd)).then_some(fd)
+}
+
+/// Returns whether this process can have inherited the descriptor. One that the standard library has opened closes on
+/// exec, and has another owner.
+fn is_inherited(fd: RawFd) -> bool {
+    const CLOSES_ON_EXEC: u32 = 0o2_000_000;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & CLOSES_ON_EXEC == 0)
 }
 
 #[cfg(test)]
@@ -88,6 +98,8 @@ mod tests {
         let (socket, _other) = UnixStream::pair().unwrap();
         let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
         let fd = socket.as_raw_fd();
+        assert_eq!(descriptor(&format!("{fd}:{inode}")), None, "opened by this process");
+        rustix::io::fcntl_setfd(&socket, FdFlags::empty()).unwrap();
         assert_eq!(descriptor(&format!("{fd}:{inode}")), Some(fd));
         for stale in
             [format!("{fd}:{}", inode + 1), format!("{fd}"), "x:1".into(), String::new(), "0:0".into()]
@@ -99,6 +111,7 @@ mod tests {
     #[test]
     fn second_call_after_the_job_is_named() {
         let (socket, _other) = UnixStream::pair().unwrap();
+        rustix::io::fcntl_setfd(&socket, FdFlags::empty()).unwrap();
         let number = socket.into_raw_fd().to_string();
         drop(pmi_socket(&number).unwrap());
         assert_eq!(pmi_socket(&number).unwrap_err(), TWICE);
