@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -42,6 +42,9 @@ const MAX_LINE: usize = 1 << 20;
 /// After all processes of the job have exited, other processes might still have their pipes open. The pipes are read
 /// until none has had output for this time.
 const QUIET_TIME: Duration = Duration::from_millis(200);
+
+/// The maximum time in which [`read_all`] waits for such output, without the time in which it forwards output.
+const MAX_WAIT_AFTER_JOB: Duration = Duration::from_secs(2);
 
 /// The output pipes of a job, until a thread reads them.
 #[derive(Debug, Default)]
@@ -103,15 +106,21 @@ impl OutputThread {
 
 fn read_all(mut streams: Vec<Stream>, job_ended: OwnedFd) -> OutputStatus {
     let mut bytes = vec![0; 64 << 10];
-    let mut quiet_time = None;
+    // The rest of the time, once the job has ended.
+    let mut left: Option<Duration> = None;
     let mut out = StdStreams::default();
     while !streams.is_empty() {
-        let ready = wait(&streams, quiet_time.is_none().then_some(&job_ended), quiet_time);
+        let begun = Instant::now();
+        let ready =
+            wait(&streams, left.is_none().then_some(&job_ended), left.map(|left| left.min(QUIET_TIME)));
         if !ready.contains(&true) {
             break;
         }
+        if let Some(left) = &mut left {
+            *left = left.saturating_sub(begun.elapsed());
+        }
         if ready.len() > streams.len() && ready[streams.len()] {
-            quiet_time = Some(QUIET_TIME);
+            left = Some(MAX_WAIT_AFTER_JOB);
         }
         let mut ready = ready.into_iter();
         streams.retain_mut(|stream| {

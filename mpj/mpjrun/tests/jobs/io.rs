@@ -1,9 +1,10 @@
 //! Input, output and environment of jobs.
 
 use std::process::Stdio;
+use std::time::Instant;
 
 use crate::Test;
-use crate::job::{feed, mpjrun, run, run_sh, watch};
+use crate::job::{feed, limit, mpjrun, run, run_sh, watch};
 use crate::usage::sh;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -14,6 +15,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("long_and_binary_output_arrives", long_and_binary_output_arrives),
     ("closed_output_ends_the_job_silently", closed_output_ends_the_job_silently),
     ("failed_writes_of_output_are_reported", failed_writes_of_output_are_reported),
+    (
+        "process_that_outlives_the_job_does_not_delay_its_end",
+        process_that_outlives_the_job_does_not_delay_its_end,
+    ),
 ];
 
 fn lines_are_not_mixed() {
@@ -106,4 +111,13 @@ fn failed_writes_of_output_are_reported() {
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
     let ended = sh("file=$(mktemp); ulimit -f 1; $MPJRUN -n 2 seq 999 >$file; code=$?; rm $file; exit $code");
     ended.expect(1, &["cannot write to standard output: File too large"]);
+}
+
+/// `mpjrun` does not read the output of other processes for ever.
+fn process_that_outlives_the_job_does_not_delay_its_end() {
+    let begun = Instant::now();
+    let child = "for i in $(seq 600); do sleep 0.1; echo $i || exit; done";
+    let ended = run_sh("-n 2", &format!("setsid sh -c '{child}' & exit 0"));
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(begun.elapsed() < limit(20), "{:?}", begun.elapsed());
 }
