@@ -158,8 +158,8 @@ impl ProvenListener {
         }
     }
 
-    /// Returns numbers that connections have claimed without a proof of the key: usually those of processes with
-    /// another key.
+    /// Returns numbers that connections have claimed without a proof of the key, and that no other connection has proved:
+    /// usually those of processes with another key.
     pub(super) fn unproven(&self) -> &BTreeSet<u32> {
         &self.unproven
     }
@@ -191,6 +191,7 @@ impl ProvenListener {
                 Ok(false) if stranger.since + PROOF_LIMIT > now => self.strangers.push(stranger),
                 Ok(true) => {
                     let number = stranger.handshake.from();
+                    self.unproven.remove(&number);
                     let is_new = !is_known(number) && proven.iter().all(|(other, _)| *other != number);
                     let verdict = if is_new { Verdict::Accept } else { Verdict::Duplicate };
                     let sent = rustix::net::send(&stranger.stream, &[verdict.to_byte()], SendFlags::NOSIGNAL);

@@ -170,7 +170,12 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     fn fail_because(&mut self, error: Error) {
         let is_consequence = matches!(
             error.as_fault(),
-            Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::SendCancelled { .. })
+            Some(
+                Fault::Refused { .. }
+                    | Fault::Abandoned { .. }
+                    | Fault::SendCancelled { .. }
+                    | Fault::Left { .. }
+            )
         );
         // The notice with the cause might have arrived already.
         let find_cause = || CollState::check_notices(&self.context, &self.call, self.call.seq, true).err();

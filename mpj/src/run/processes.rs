@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mpj_devices::{Exit, ExitEvent, Registry};
 
 use super::threads::{self, JobError, prepare};
+use super::timeout::{leave_before, timeout};
 use super::{Caller, TraceGuard};
 use crate::boot::{self, Boot, LocalRanks, ThreadBoot, detect};
+use crate::config;
 use crate::error::{Error, ErrorClass};
 use crate::world::World;
 
@@ -17,9 +20,10 @@ where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
 {
-    let first = boots.first().cloned()?;
+    let (first, begun) = (boots.first().cloned()?, Instant::now());
     let failure = run_until_exit(boots, registry, f);
-    first.leave();
+    let limit = if first.has_launcher() { None } else { config::from_env().ok().and_then(|c| timeout(&c)) };
+    leave_before(limit.map(|limit| begun + limit), || first.leave());
     failure
 }
 

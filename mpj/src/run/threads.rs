@@ -7,9 +7,10 @@ use std::sync::{Arc, Weak};
 
 use mpj_devices::{Exit, ExitEvent, Registry, Roster, drop_panic_payload};
 
-use super::timeout::{TIMEOUT_CODE, Timer};
+use super::timeout::Timer;
 use super::watch::{RankPhase, Watch};
 use super::{Caller, TraceGuard, interrupt, print_error};
+use crate::boot::control_plane::TIMEOUT_CODE;
 use crate::boot::wire::exit_code;
 use crate::boot::{Boot, LocalRanks, ThreadBoot};
 use crate::config::{self, Config};

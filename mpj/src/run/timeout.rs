@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::watch::Watch;
 use super::{Caller, print_last_error};
+use crate::boot::control_plane::{TIMED_OUT, TIMEOUT_CODE};
 use crate::config::{Config, Text};
 
 /// The time limit of a job.
@@ -17,9 +18,6 @@ pub const TIMEOUT: Text = Text {
     accepts: |text| text.is_empty() || seconds(text).is_some(),
     help: "seconds after which the job is terminated, with a table of what each rank waits for; empty: no limit",
 };
-
-/// The exit code of a program that reached its time limit, as for timeout(1).
-pub(super) const TIMEOUT_CODE: u8 = 124;
 
 /// The time that the ranks of a program have to return after their calls fail.
 const GRACE: Duration = Duration::from_secs(2);
@@ -68,7 +66,7 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     if caller == Caller::Program {
         print_last_error(report.clone());
     }
-    watch.fail_all("timed out (MPJ_TIMEOUT)");
+    watch.fail_all(TIMED_OUT);
     if caller == Caller::Program && stopped.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
         watch.end_trace();
         exit_process();
@@ -76,7 +74,26 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     report
 }
 
-/// Exits although a rank still runs. A rank that makes no call cannot be stopped in another way.
+/// Calls `leave`, and exits if that has not returned at the deadline, or shortly after it if it is over already.
+pub(super) fn leave_before(deadline: Option<Instant>, leave: impl FnOnce()) {
+    let Some(deadline) = deadline else { return leave() };
+    let (stop, stopped) = mpsc::channel::<()>();
+    let limit = deadline.saturating_duration_since(Instant::now()).max(GRACE);
+    let body = move || {
+        if stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            let why =
+                "the ranks of this process have returned, and wait for other processes of the job to end";
+            print_last_error(format!("timeout reached (MPJ_TIMEOUT); the process was terminated: {why}"));
+            exit_process();
+        }
+    };
+    let thread = std::thread::Builder::new().name("timeout".into()).spawn(body);
+    leave();
+    drop(stop);
+    let _ = thread.map(JoinHandle::join);
+}
+
+/// Exits although a rank or the job still runs. A rank that makes no call cannot be stopped in another way.
 #[expect(
     clippy::disallowed_methods,
     reason = "only the program's entry calls it, and the user has set a limit"

@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
         child_with_the_descriptors_of_a_killed_rank_hides_nothing,
     ),
     ("rank_that_computes_prints_why_it_is_killed", rank_that_computes_prints_why_it_is_killed),
+    ("time_limit_holds_after_the_ranks_have_returned", time_limit_holds_after_the_ranks_have_returned),
 ];
 
 fn failure_ends_all_processes_with_its_code() {
@@ -166,4 +167,19 @@ fn rank_that_computes_prints_why_it_is_killed() {
     let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
     let line = "mpj: the launcher, or the first rank of this host, has exited: this process is killed";
     assert!(ended[3].err.iter().any(|said| said == line), "{ended:#?}");
+}
+
+/// The process of rank 0 waits for the others, of which rank 3 computes for ever.
+fn time_limit_holds_after_the_ranks_have_returned() {
+    let port = free_port();
+    let rank = |rank| start_rank(rank, 4, port, if rank == 3 { "hang" } else { "fine" }, limits(rank));
+    fn limits(rank: usize) -> &'static [(&'static str, &'static str)] {
+        if rank == 3 { &[] } else { &[("MPJ_TIMEOUT", "3")] }
+    }
+    let ended: Vec<Ended> = (0..4).map(rank).collect::<Vec<Job>>().into_iter().map(Job::end).collect();
+    assert_eq!(ended[0].code, Some(124), "{ended:#?}");
+    let line =
+        "mpj: timeout reached (MPJ_TIMEOUT); the process was terminated: the ranks of this process have";
+    assert!(ended[0].err.iter().any(|said| said.starts_with(line)), "{ended:#?}");
+    assert_ne!(ended[3].code, Some(0), "{ended:#?}");
 }

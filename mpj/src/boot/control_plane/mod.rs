@@ -34,6 +34,7 @@ pub use deaths::INTERVAL;
 use kvs::KvsServer;
 pub use memory::host_segment;
 pub use monitor::{GRACE, JobEnd, JobMonitor};
+pub(crate) use monitor::{TIMED_OUT, TIMEOUT_CODE};
 use orderly_exits::OrderlyExits;
 
 /// The maximum length in bytes of a cause that is forwarded.

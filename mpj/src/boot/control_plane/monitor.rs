@@ -23,6 +23,11 @@ pub const GRACE: Duration = Duration::from_secs(2);
 
 /// The exit code of a job in which a rank panicked, as of any Rust program.
 const PANICKED: u8 = 101;
+/// The exit code of a job in which a rank has [timed out](TIMED_OUT), as for timeout(1).
+pub(crate) const TIMEOUT_CODE: u8 = 124;
+
+/// The cause that ranks report when they reach `MPJ_TIMEOUT`.
+pub(crate) const TIMED_OUT: &str = "timed out (MPJ_TIMEOUT)";
 
 /// The beginning of the cause of an abort.
 const ABORTED: &str = "aborted the job";
@@ -83,7 +88,11 @@ impl JobMonitor {
         Ok(match report {
             ToLauncher::Hello(_) => self.plane.join(from as usize),
             ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
-                let code = if cause.starts_with("panicked") { PANICKED } else { 1 };
+                let code = match cause.as_str() {
+                    TIMED_OUT => TIMEOUT_CODE,
+                    _ if cause.starts_with("panicked") => PANICKED,
+                    _ => 1,
+                };
                 self.fail(rank, cause, code, now)
             }
             ToLauncher::Abort { rank, code, reason } => {
@@ -123,7 +132,7 @@ impl JobMonitor {
     pub fn tick(&mut self, now: Instant) -> Vec<Outgoing> {
         let mut outgoing = Vec::new();
         while let Some((_, rank, cause)) = self.lost.pop_front_if(|(due, ..)| *due <= now) {
-            outgoing.extend(self.fail(rank, cause, 1, now));
+            outgoing.extend(self.fail(rank, format!("stopped responding to its peers: {cause}"), 1, now));
         }
         outgoing.extend(self.plane.take_due(now));
         outgoing

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::monitor::{GRACE, JobEnd, JobMonitor};
+use super::monitor::{GRACE, JobEnd, JobMonitor, TIMED_OUT};
 use super::*;
 use crate::boot::wire::{DeathGroup, ProtocolVersion};
 
@@ -121,8 +121,16 @@ fn report_of_the_lost_rank_itself_is_preferred() {
     let mut monitor = joined(3, now);
     monitor.take(0, lost(1), now).unwrap();
     assert_eq!(monitor.tick(now), []);
-    assert_eq!(monitor.tick(later), [death(1, "connection reset")], "no other report has come");
+    assert_eq!(monitor.tick(later), [death(1, "stopped responding to its peers: connection reset")]);
     assert_eq!(monitor.closed(1, "was killed", later), [], "a death is final");
+}
+
+#[test]
+fn timeout_of_a_rank_has_the_exit_code_of_a_timeout() {
+    let now = Instant::now();
+    let mut monitor = joined(2, now);
+    monitor.take(1, died(1, TIMED_OUT), now).unwrap();
+    assert_eq!(monitor.end(now + GRACE), failed(124, "rank 1 timed out (MPJ_TIMEOUT)"));
 }
 
 #[test]

@@ -140,7 +140,8 @@ impl RendezvousServer {
         let unproven = self.listener.iter().flat_map(|listener| listener.unproven());
         let unproven: Vec<String> = unproven.take(8).map(u32::to_string).collect();
         if !unproven.is_empty() {
-            why += &format!("; processes with rank {} had another key (MPJ_SECRET)", unproven.join(", "));
+            why +=
+                &format!("; processes with rank {} may have another key (MPJ_SECRET)", unproven.join(", "));
         }
         format!("{why}: check that they were started and can reach that address, or raise {TIMEOUT_NAME}")
     }
