@@ -307,6 +307,21 @@ fn invalid_arguments_are_rejected_in_one_line() {
 }
 
 #[test]
+fn rejected_program_leaves_no_picture() {
+    let path = picture("rejected.svg");
+    let svg = ["--svg", path.to_str().expect("a path")];
+    for arguments in [&["pingpong", "-n", "3"][..], &["pingpong", "20", "100", "0"]] {
+        assert!(!run(&[arguments, &svg].concat()).status.success(), "{arguments:?}");
+        assert!(!path.exists(), "{arguments:?}");
+    }
+    // An earlier picture is kept.
+    std::fs::write(&path, "earlier").expect("a file");
+    assert!(!run(&[&["pingpong", "-n", "3"][..], &svg].concat()).status.success());
+    assert_eq!(std::fs::read_to_string(&path).expect("the file"), "earlier");
+    std::fs::remove_file(&path).expect("removed");
+}
+
+#[test]
 fn help_names_neither_peers_nor_c_files() {
     for arguments in [&["--help"][..], &["pingpong", "--help"], &["ddt", "--help"], &["pools", "--help"]] {
         let output = run(arguments);

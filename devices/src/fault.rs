@@ -9,7 +9,7 @@ use mpj_datatypes::{Datatype, Primitive};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// This number of items of one primitive.
-    Of(Primitive, usize),
+    Uniform(Primitive, usize),
     /// A mix of primitives, with this total length in bytes.
     Mixed(usize),
 }
@@ -18,7 +18,7 @@ impl Content {
     /// Describes `bytes` packed bytes of items of a type.
     pub fn of(datatype: &Datatype, bytes: usize) -> Self {
         match datatype.single_primitive() {
-            Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
+            Some(primitive) => Content::Uniform(primitive, bytes / primitive.size()),
             None => Content::Mixed(bytes),
         }
     }
@@ -27,7 +27,7 @@ impl Content {
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Content::Of(primitive, count) => write!(f, "{count} × {}", primitive.name()),
+            Content::Uniform(primitive, count) => write!(f, "{count} × {}", primitive.name()),
             Content::Mixed(bytes) => write!(f, "a mixed type of {bytes} bytes"),
         }
     }
@@ -41,11 +41,11 @@ pub enum Fault {
     Truncated {
         /// The sender's rank in the communicator.
         source: u32,
-        /// Its tag.
+        /// The tag of the message.
         tag: i32,
-        /// Its [immediate data](crate::MessageTag).
+        /// The [immediate data](crate::MessageTag) of the message.
         immediate: u32,
-        /// Its length in bytes.
+        /// The length of the message in bytes.
         sent: usize,
         /// The length of the buffer in bytes.
         room: usize,
@@ -54,9 +54,9 @@ pub enum Fault {
     TypeMismatch {
         /// The sender's rank in the communicator.
         source: u32,
-        /// Its tag.
+        /// The tag of the message.
         tag: i32,
-        /// Its [immediate data](crate::MessageTag).
+        /// The [immediate data](crate::MessageTag) of the message.
         immediate: u32,
         /// The type of the message.
         sent: Content,
@@ -67,9 +67,9 @@ pub enum Fault {
     InvalidValue {
         /// The sender's rank in the communicator.
         source: u32,
-        /// Its tag.
+        /// The tag of the message.
         tag: i32,
-        /// Its [immediate data](crate::MessageTag).
+        /// The [immediate data](crate::MessageTag) of the message.
         immediate: u32,
     },
     /// A rank of the communicator has died, or this rank has failed all its operations, as after a timeout.
@@ -115,8 +115,8 @@ pub enum Fault {
         /// The reason that the device or the engine gave.
         why: Arc<str>,
     },
-    /// The allocation for an unexpected message, for a message that is packed to be sent, or for a receive of any
-    /// length failed.
+    /// No memory for an unexpected message, for the packed copy of a message to send, or for a receive of unknown
+    /// length.
     NoMemory {
         /// The size of the allocation that failed, in bytes.
         bytes: usize,

@@ -38,7 +38,7 @@ impl Heap {
         Self { _lines: lines, base: base.expect("a vector's pointer"), len }
     }
 
-    pub(crate) fn holding(bytes: &[u8], len: usize) -> Self {
+    pub(crate) fn with_contents(bytes: &[u8], len: usize) -> Self {
         let mut heap = Self::new(len);
         for (to, from) in heap.as_uninit_mut().iter_mut().zip(bytes) {
             to.write(*from);

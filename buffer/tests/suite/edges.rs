@@ -177,7 +177,7 @@ fn a_received_block_is_checked_and_can_be_reused() {
         frame.extend_from_slice(&wire);
         // SAFETY: the whole block is initialised.
         let mut buffer =
-            unsafe { Buffer::from_block(Heap::holding(&frame, 256), headroom, wire.len()) }.unwrap();
+            unsafe { Buffer::from_block(Heap::with_contents(&frame, 256), headroom, wire.len()) }.unwrap();
         assert_eq!(buffer.view::<u32>(), Ok(&[1, 2, 3][..]));
         assert_eq!(buffer.read_object(), Ok((1u8, String::from("x"))));
         assert_eq!(buffer.headroom(), vec![0; headroom]);

@@ -50,7 +50,8 @@ fn assert_type_mismatch(m: &Member, to: u32) {
     let source = if to == m.rank { m.rank } else { m.previous() };
     for len in [8, 48, 1000, m.protocol_limits()[0] / 8 * 8, m.rendezvous_len() / 8 * 8] {
         let real = Layout::typed(len / 8, &Datatype::of::<f64>());
-        let (sent, expected) = (Content::Of(Primitive::U8, len), Content::Of(Primitive::F64, len / 8));
+        let (sent, expected) =
+            (Content::Uniform(Primitive::U8, len), Content::Uniform(Primitive::F64, len / 8));
         assert_rejected(m, to, len, real, |fault| {
             assert_eq!(fault, Fault::TypeMismatch { source, tag: 1, immediate: 0, sent, expected });
         });

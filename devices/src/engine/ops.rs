@@ -18,8 +18,7 @@ pub(crate) enum Op {
         message: Envelope,
         completer: Completer,
     },
-    /// An eager message that waits for its match. Its frame with sequence number `seq` might still be queued, and then
-    /// holds the memory.
+    /// An eager message that waits for its match. While its frame, number `seq`, is queued, the frame owns the memory.
     EagerSync {
         peer: PeerId,
         message: Envelope,
@@ -148,7 +147,8 @@ impl Ops {
     }
 
     /// Gives a receive to a device, which writes the next `len` bytes to the returned address. Returns `None` if there
-    /// is no such receive, or if the bytes are not the next ones of the message or not contiguous in memory.
+    /// is no such receive, if a device owns it already, or if the bytes are not the next ones of the message or not
+    /// contiguous in memory.
     pub(crate) fn begin_device_write(
         &mut self,
         number: u64,
@@ -243,7 +243,7 @@ impl Ops {
         Some((number, self.0.take(number)?))
     }
 
-    pub(crate) fn take_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
+    pub(crate) fn take_rendezvous_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
         let mut picked = Vec::new();
         for (number, op) in self.0.iter_mut() {
             if let Op::Rendezvous { message, .. } = &*op
@@ -274,8 +274,8 @@ impl Ops {
         self.0.is_empty()
     }
 
-    /// Returns whether a closing rank need not wait for any of them: all are sends that have been received, or failed
-    /// receives from exited peers whose memory a device has not returned yet.
+    /// Returns whether a closing rank may ignore all of them. It may ignore a send that has been received, and a failed
+    /// receive from an exited peer whose memory a device still holds.
     pub(crate) fn allows_close(
         &self,
         has_exited: impl Fn(PeerId) -> bool,

@@ -112,7 +112,7 @@ impl Engine {
     /// copied. The device keeps viewed memory alive until the receiver drops its view.
     pub(super) fn complete_received_sends(&self) {
         for channel in self.all_channels() {
-            let received = channel.ops().take_sends(|op| self.is_received_send(op));
+            let received = channel.ops().take_rendezvous_sends(|op| self.is_received_send(op));
             for (op, message) in received {
                 op.complete(Ok(message));
             }

@@ -92,7 +92,7 @@ impl Envelope {
 
     fn content(&self) -> Content {
         match Primitive::from_code(self.code) {
-            Some(primitive) => Content::Of(primitive, self.bytes / primitive.size()),
+            Some(primitive) => Content::Uniform(primitive, self.bytes / primitive.size()),
             None => Content::Mixed(self.bytes),
         }
     }

@@ -74,7 +74,7 @@ impl NioConnManager {
     pub(super) fn on_event(&mut self, event: ReadyEvent) {
         match event.token {
             Token::Listener => self.accept(),
-            Token::HalfOpen(at) => self.advance(at),
+            Token::Handshaking(at) => self.advance(at),
             Token::Established(_) => (),
         }
     }
@@ -196,7 +196,7 @@ impl NioConnManager {
 
     fn add_half_open(&mut self, half: HalfOpen) {
         let at = self.half_open.free_index();
-        match self.shared.poller.add(&half.stream, Token::HalfOpen(at), half.interest()) {
+        match self.shared.poller.add(&half.stream, Token::Handshaking(at), half.interest()) {
             Ok(()) => self.half_open.put(at, half),
             Err(error) => {
                 return self.drop_half(half, ConnectFailure::NoResources(format!("epoll: {error}")));

@@ -21,13 +21,13 @@ pub(super) struct TcpConnection {
     closed: AtomicBool,
     /// Whether the endpoint was dropped with unsent bytes, so that the connection cannot end with a goodbye.
     truncated: AtomicBool,
-    watch: Mutex<Watch>,
+    registration: Mutex<PollerRegistration>,
     out: Mutex<SendBuffer>,
 }
 
 /// The registration at the poller.
 #[derive(Debug)]
-struct Watch {
+struct PollerRegistration {
     token: Option<Token>,
     /// Whether the poller also reports space to write.
     write: bool,
@@ -41,7 +41,7 @@ impl TcpConnection {
             stream: OnceLock::new(),
             closed: AtomicBool::new(false),
             truncated: AtomicBool::new(false),
-            watch: Mutex::new(Watch { token: None, write: false }),
+            registration: Mutex::new(PollerRegistration { token: None, write: false }),
             out: Mutex::default(),
         }
     }
@@ -57,22 +57,22 @@ impl TcpConnection {
     }
 
     /// Makes the poller report input under `token`, and also space to write if the endpoint has already requested that.
-    pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
-        let mut watch = lock(&self.watch);
-        watch.token = Some(token);
-        let what = if watch.write { Interest::Both } else { Interest::Read };
+    pub(super) fn register_reader(&self, token: Token) -> Result<(), Errno> {
+        let mut registration = lock(&self.registration);
+        registration.token = Some(token);
+        let what = if registration.write { Interest::Both } else { Interest::Read };
         self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
     }
 
     /// Sets whether the poller reports space to write. The inlet resets it after each report.
     #[cold]
     pub(super) fn set_write_interest(&self, write: bool) {
-        let mut watch = lock(&self.watch);
-        if watch.write == write || self.is_closed() {
+        let mut registration = lock(&self.registration);
+        if registration.write == write || self.is_closed() {
             return;
         }
-        watch.write = write;
-        if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
+        registration.write = write;
+        if let (Some(stream), Some(token)) = (self.stream.get(), registration.token) {
             let what = if write { Interest::Both } else { Interest::Read };
             // If this fails, a sleeping rank posts refused frames again only when its sleep times out.
             let _ = self.poller.change(stream, token, what);

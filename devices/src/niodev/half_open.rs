@@ -106,7 +106,7 @@ impl HalfOpen {
             if !*hello_sent {
                 return Ok(HandshakeStatus::Wait);
             }
-            let change = poller.change(&self.stream, Token::HalfOpen(at), Interest::Read);
+            let change = poller.change(&self.stream, Token::Handshaking(at), Interest::Read);
             return change
                 .map(|()| HandshakeStatus::Continue)
                 .map_err(|error| ConnectFailure::NoResources(format!("epoll: {error}")));

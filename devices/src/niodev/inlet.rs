@@ -91,7 +91,7 @@ impl NioInlet {
             self.readers.push(None);
             self.readers.len() - 1
         });
-        if let Err(error) = connection.watch(Token::Established(at)) {
+        if let Err(error) = connection.register_reader(Token::Established(at)) {
             connection.close_both();
             return sink.peer_lost(connection.peer, &format!("epoll: {error}"));
         }

@@ -6,8 +6,8 @@ use crate::sys::{BorrowedFd, Errno, Interest, OwnedFd, Poll, Readiness};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
     Listener,
-    /// A half-open connection, by its index in the table.
-    HalfOpen(usize),
+    /// A connection during its handshake, by its index in the table.
+    Handshaking(usize),
     /// An established connection, by the index of its reader.
     Established(usize),
 }
@@ -16,7 +16,7 @@ impl Token {
     fn word(self) -> u64 {
         match self {
             Token::Listener => u64::MAX,
-            Token::HalfOpen(at) => 1 << 32 | at as u64,
+            Token::Handshaking(at) => 1 << 32 | at as u64,
             Token::Established(at) => at as u64,
         }
     }
@@ -25,7 +25,7 @@ impl Token {
         let at = word as u32 as usize;
         match word >> 32 {
             0 => Token::Established(at),
-            1 => Token::HalfOpen(at),
+            1 => Token::Handshaking(at),
             _ => Token::Listener,
         }
     }

@@ -50,8 +50,8 @@ impl<'a> BlockState<'a> {
         self.at.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether the receiver views the block, or has viewed it: then it has received the message. After
-    /// [`try_revoke`](Self::try_revoke) the answer does not change.
+    /// Returns whether the receiver views the block, or has viewed it: then it has received the message. Between
+    /// [`try_revoke`](Self::try_revoke) and [`clear`](Self::clear) the answer does not change.
     pub(super) fn is_viewed(&self) -> bool {
         let found = self.at.load(Ordering::Relaxed);
         found == self.word(VIEWED) || found == self.word(RETURNED)
@@ -65,7 +65,8 @@ impl<'a> BlockState<'a> {
         self.at.compare_exchange(now, then, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives an acquired block back. If the owner took this rank for exited and reused the word, nothing changes.
+    /// Gives an acquired block back. Has no effect if the owner has meanwhile considered this rank exited and reused
+    /// the word.
     pub(super) fn give_back(&self) {
         let (now, then) = (self.word(VIEWED), self.word(RETURNED));
         // SYNC block-state (release)

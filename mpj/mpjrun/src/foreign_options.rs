@@ -47,7 +47,7 @@ const FOREIGN: &[ForeignOption] = &[
     ForeignOption { names: &["wd", "wdir"], instead: "ranks start in the working directory of mpjrun" },
     ForeignOption {
         names: &["tag-output", "prepend-rank"],
-        instead: "-l prefixes each output line with its rank",
+        instead: "-l prefixes each output line with the rank, or the ranks, of its process",
     },
     ForeignOption { names: &["allow-run-as-root"], instead: "not needed" },
 ];

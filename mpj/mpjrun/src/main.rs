@@ -71,7 +71,7 @@ struct Cli {
     /// Sets an environment variable for the ranks; NAME alone keeps the value that they inherit; repeatable
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     set: Vec<String>,
-    /// Prefixes each output line with its rank
+    /// Prefixes each output line with the rank, or the ranks, of its process
     #[arg(short = 'l', long)]
     label: bool,
     /// Prints what each rank waits for and terminates the job after SECONDS, with exit code 124 (0: no limit)
@@ -109,9 +109,10 @@ const AFTER: &str = "\
 Exit codes:
   0        all ranks finished without error
   1 to 255 code of the process that caused the failure, or 128 + n if signal n killed it
-  CODE     a rank called abort(CODE)
+  CODE     a rank called abort(CODE); the lowest eight bits, or 1 if only these are 0
   1        a process exited with 0 before its ranks had left the job, or without joining a job that
-           others joined; output could not be written; mpjrun failed, for example without memory
+           others joined, or violated the control protocol; output could not be written; mpjrun
+           failed, for example without memory
   2        invalid command line
   124      timeout
   126      PROGRAM cannot be executed

@@ -32,7 +32,7 @@ where
     temp: Option<TempBuffers>,
     next_step: usize,
     pending: Vec<Pending>,
-    /// Whether the schedule waits at a [`Step::Fence`], or for the operations after the last step.
+    /// Whether the schedule waits for its pending operations: at a [`Step::Fence`], or after the last step.
     at_fence: bool,
     failed: Option<Error>,
     stall: StallDetector,
@@ -312,7 +312,8 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
         let (items, into) = (self.buf(from), self.buf(into));
         // SAFETY: the contract of `new`; a reduction step comes after the fence for the items that it reads, and these
-        // items were received or copied, and thereby validated.
+        // items were received or copied, and thereby validated, or are those of an in-place reduction, which the
+        // contract requires to be valid.
         let done = unsafe { op.combine(items.base(), into.base(), into.count(), into.datatype(), order) };
         done.map_err(|error| Error::new(ErrorClass::NoMem, self.call.name, error.to_string()))
     }
@@ -325,7 +326,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
 }
 
 impl Schedule<'_> {
-    /// Runs the schedule until it has completed, with the vectors that the communicator keeps for that.
+    /// Runs the schedule until it has completed, reusing the vectors that the communicator keeps between calls.
     pub(crate) fn run(&mut self) -> Result<()> {
         self.pending = self.context.take_pending();
         let outcome = self.run_to_end();

@@ -27,7 +27,7 @@ pub(crate) struct CollectiveTask {
     digest: CallDigest,
     phase: AtomicU8,
     state: Mutex<State>,
-    /// It is notified after `phase` has become [`COMPLETE`].
+    /// Notified after `phase` has become [`COMPLETE`].
     listener: Mutex<Option<Listener>>,
 }
 
@@ -166,7 +166,7 @@ impl CollectiveTask {
         self.name
     }
 
-    /// Returns whether a call was started, and its outcome was not taken.
+    /// Returns whether a call of a persistent task was started, and its outcome was not taken.
     pub(crate) fn is_active(&self) -> bool {
         self.phase.load(Ordering::Acquire) != IDLE
     }

@@ -30,7 +30,7 @@ impl<K> Communicator<K> {
 
 /// A duplication in progress; see [`Communicator::idup`]. If it is dropped, this rank does not use the duplicate: collectives
 /// of the duplicate fail on the other ranks, and messages to this rank are refused.
-#[must_use = "this rank joins the duplicate in `wait`"]
+#[must_use = "this rank joins the duplicate in `wait` or `test`"]
 #[derive(Debug)]
 pub struct DupRequest<K = Intra> {
     /// `None` after [`test`](Self::test) has returned the outcome.

@@ -44,9 +44,9 @@ impl<K> Communicator<K> {
     /// Sends a copy of a buffer, and returns as soon as it is made (MPI_Bsend). See [`attach`](Self::attach).
     ///
     /// # Errors
-    /// As [`send`](Self::send), but an error after the copy is returned by [`AttachedBuffer::flush`];
-    /// [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if no buffer is attached, or it has too little space;
-    /// [`ErrorClass::NoMem`](crate::ErrorClass::NoMem) if the pool has no block for the copy.
+    /// As [`send`](Self::send), but an error after this call has returned is returned by [`AttachedBuffer::flush`] or
+    /// [`AttachedBuffer::detach`]; [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if no buffer is attached, or it
+    /// has too little space; [`ErrorClass::NoMem`](crate::ErrorClass::NoMem) if the pool has no block for the copy.
     pub fn bsend<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
         // SAFETY: `buf` is borrowed until we return, and `SendBuf` guarantees a valid description.
         unsafe { raw::bsend(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag) }
@@ -153,7 +153,7 @@ impl Drop for AttachedBuffer {
         match self.comm.take() {
             // The receivers might wait for this rank, whose thread unwinds.
             Some(comm) if std::thread::panicking() => raw::abandon_buffer(&comm),
-            // `detach` returns the error of a send.
+            // A drop cannot return the error of a send; `detach` does.
             Some(comm) => drop(raw::detach(&comm)),
             None => (),
         }

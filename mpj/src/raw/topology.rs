@@ -137,9 +137,10 @@ pub fn cart_sub(comm: &Comm, keep: &[bool]) -> Result<Comm> {
         let sub = layout.sub(keep)?;
         let words = keep.iter().map(|keep| u64::from(*keep));
         let ids = comm.agree(blocking, ("cart_sub", Operation::CartSub), words, || format!("{keep:?}"))?;
-        let part = layout.part_of(comm.rank() as usize, keep)?;
-        let in_part = |rank: &u32| layout.part_of(*rank as usize, keep).is_ok_and(|other| other == part);
-        let members: Vec<u32> = (0..comm.size()).filter(in_part).collect();
+        let index = layout.sub_index_of(comm.rank() as usize, keep)?;
+        let is_member =
+            |rank: &u32| layout.sub_index_of(*rank as usize, keep).is_ok_and(|other| other == index);
+        let members: Vec<u32> = (0..comm.size()).filter(is_member).collect();
         let id = ids[members[0] as usize];
         let sub = comm.create_with_topology("cart_sub", id, &members, |rank| {
             VirtualTopology::of_cart(Arc::new(sub), rank)

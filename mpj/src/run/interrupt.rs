@@ -1,7 +1,7 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
 //! Only [`run`](crate::run) and its variants install the handlers. The action of a signal that is already ignored or
-//! handled is not changed. Nothing is printed if this process has one rank, and that does not wait.
+//! handled is not changed. Nothing is printed if this process has only one rank, which does not wait.
 //!
 //! | signal | first | again |
 //! |---|---|---|
@@ -28,29 +28,39 @@ pub(super) fn report_on_signals(watch: &Arc<Watch>) {
 }
 
 fn install() -> std::io::Result<()> {
-    let in_use = in_use();
-    let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| in_use >> (signal - 1) & 1 == 0);
+    let used = ignored_or_caught();
+    let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| used >> (signal - 1) & 1 == 0);
     let free: Vec<i32> = free.collect();
-    // Once this is set, each signal has its default effect.
-    let unhandled = Arc::new(AtomicBool::new(false));
-    for signal in &free {
-        flag::register_conditional_default(*signal, Arc::clone(&unhandled))?;
+    if free.is_empty() {
+        return Ok(());
+    }
+    install_for(free, &Arc::new(AtomicBool::new(false)))
+}
+
+/// Installs the handlers of these signals. If that fails, sets `unhandled`, with which each signal has its default
+/// effect.
+fn install_for(signals: Vec<i32>, unhandled: &Arc<AtomicBool>) -> std::io::Result<()> {
+    let started = start_thread(signals, unhandled);
+    // Without a thread that handles the signals, even the first one must terminate the process.
+    if started.is_err() {
+        unhandled.store(true, Ordering::Relaxed);
+    }
+    started
+}
+
+fn start_thread(signals: Vec<i32>, unhandled: &Arc<AtomicBool>) -> std::io::Result<()> {
+    for signal in &signals {
+        flag::register_conditional_default(*signal, Arc::clone(unhandled))?;
     }
     // The first SIGINT sets the flag. Once it is set, the next SIGINT terminates the process.
     let interrupted = Arc::new(AtomicBool::new(false));
-    if free.contains(&SIGINT) {
+    if signals.contains(&SIGINT) {
         flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
         flag::register(SIGINT, Arc::clone(&interrupted))?;
     }
-    let spawned = Signals::new(free).and_then(|mut signals| {
-        let body = move || signals.forever().for_each(on_signal);
-        std::thread::Builder::new().name("signals".into()).spawn(body)
-    });
-    // Without a thread that handles the signals, even the first one must terminate the process.
-    if spawned.is_err() {
-        unhandled.store(true, Ordering::Relaxed);
-    }
-    spawned.map(drop)
+    let mut signals = Signals::new(signals)?;
+    let body = move || signals.forever().for_each(on_signal);
+    std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
 }
 
 fn on_signal(signal: i32) {
@@ -67,11 +77,26 @@ fn on_signal(signal: i32) {
 }
 
 /// Returns the signals that are ignored or handled, bit n − 1 for signal n; all signals if that is unknown.
-fn in_use() -> u64 {
+fn ignored_or_caught() -> u64 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return u64::MAX };
     let mask = |name: &str| {
         let hex = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(hex.trim(), 16).ok()
     };
     mask("SigIgn:").zip(mask("SigCgt:")).map_or(u64::MAX, |(ignored, caught)| ignored | caught)
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::SIGURG;
+
+    use super::*;
+
+    #[test]
+    fn signals_have_their_default_effect_if_a_handler_cannot_be_installed() {
+        let unhandled = Arc::new(AtomicBool::new(false));
+        // The first handler is installed. The second signal does not exist.
+        install_for(vec![SIGURG, 1000], &unhandled).unwrap_err();
+        assert!(unhandled.load(Ordering::Relaxed));
+    }
 }

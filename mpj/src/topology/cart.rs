@@ -55,7 +55,7 @@ impl Cart {
     /// are outside an open dimension.
     ///
     /// # Errors
-    /// [`ErrorClass::Dims`](crate::ErrorClass::Dims) if the number of coordinates is not that of the dimensions.
+    /// [`ErrorClass::Dims`](crate::ErrorClass::Dims) if there is not one coordinate for each dimension.
     pub fn rank_of(&self, coords: &[isize]) -> Result<Option<usize>> {
         self.layout.rank_of(coords)
     }

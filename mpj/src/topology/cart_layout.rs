@@ -14,7 +14,7 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// Returns a dimension whose first and last cells have no neighbours outside.
+    /// Returns a dimension that does not wrap around: nothing is before the first cell or after the last one.
     pub const fn open(size: usize) -> Self {
         Dim { size, periodic: false }
     }
@@ -97,7 +97,7 @@ impl CartLayout {
     /// are outside an open dimension.
     ///
     /// # Errors
-    /// [`ErrorClass::Dims`] if the number of coordinates is not that of the dimensions.
+    /// [`ErrorClass::Dims`] if there is not one coordinate for each dimension.
     pub fn rank_of(&self, coords: &[isize]) -> Result<Option<usize>> {
         if coords.len() != self.dims.len() {
             let why = format!("{} coordinates for {} dimensions", coords.len(), self.dims.len());
@@ -162,12 +162,12 @@ impl CartLayout {
         CartLayout::new(&dims)
     }
 
-    /// Returns the number of the [`sub`](Self::sub) grid that contains a rank. The order of the ranks in it is that in
-    /// this grid.
-    pub(crate) fn part_of(&self, rank: usize, keep: &[bool]) -> Result<usize> {
+    /// Returns the number of the [`sub`](Self::sub) grid that contains a rank. Its ranks have the same order as in this
+    /// grid.
+    pub(crate) fn sub_index_of(&self, rank: usize, keep: &[bool]) -> Result<usize> {
         let coords = self.coords_of(rank)?;
         let dropped = coords.iter().zip(&self.dims).zip(keep).filter(|(_, keep)| !**keep);
-        Ok(dropped.fold(0, |part, ((coord, dim), _)| part * dim.size + coord))
+        Ok(dropped.fold(0, |index, ((coord, dim), _)| index * dim.size + coord))
     }
 
     fn check_rank(&self, call: &'static str, rank: usize) -> Result<()> {

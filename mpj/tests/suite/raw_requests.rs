@@ -1,4 +1,5 @@
-//! Non-blocking untyped operations that have no typed form.
+//! Untyped operations. Most have no typed form: exchanges, statuses of several requests, non-blocking receives of
+//! extracted messages, and flushes as requests.
 #![expect(
     unsafe_code,
     reason = "the buffers outlive the requests, which are complete when they are accessed"
@@ -91,7 +92,7 @@ fn status_of_many_requests_does_not_consume_them() {
     });
 }
 
-/// The operation continues: MPI_Request_free.
+/// Dropping a request is MPI_Request_free: the operation continues.
 #[test]
 fn dropped_requests_complete() {
     ranks(2, |world| {
@@ -105,7 +106,7 @@ fn dropped_requests_complete() {
             // SAFETY: as above.
             drop(unsafe { raw::isend(comm, send, other as i32, 0, Mode::Standard, Some(alive.clone()))? });
             while Arc::strong_count(&alive) > 1 {
-                // The other rank might have left.
+                // Probes this rank itself, which makes progress: a probe of the other rank fails if it has left.
                 world.iprobe(me, 1)?;
             }
             assert_eq!(theirs, samples::<u64>(other, 0, len));

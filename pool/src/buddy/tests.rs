@@ -46,7 +46,7 @@ impl Random {
 }
 
 /// Allocates and frees at random, and compares each answer with the oracle.
-fn walk(leaves: u64, steps: u64, seed: u64) {
+fn compare_random_operations(leaves: u64, steps: u64, seed: u64) {
     let mut random = Random(seed);
     let mut map = BuddyMap::new(leaves).unwrap();
     let mut oracle = Oracle::new(leaves);
@@ -84,14 +84,14 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
 #[test]
 fn map_agrees_with_the_oracle() {
     for (seed, leaves) in (1..).zip([1, 2, 3, 63, 64, 65, 100, 4095, 4096, 4097, 4160, 8192, 16384, 12345]) {
-        walk(leaves, 4000, seed);
+        compare_random_operations(leaves, 4000, seed);
     }
 }
 
 #[test]
 fn map_agrees_with_the_oracle_on_four_levels() {
-    walk(1 << 18, 1500, 99);
-    walk((1 << 18) + (1 << 12) + 64 + 1, 1500, 100);
+    compare_random_operations(1 << 18, 1500, 99);
+    compare_random_operations((1 << 18) + (1 << 12) + 64 + 1, 1500, 100);
 }
 
 #[test]

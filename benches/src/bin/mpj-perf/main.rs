@@ -1,6 +1,6 @@
 //! `mpj-perf` measures the cost of messages, collectives, datatypes, pools and codecs: see `mpj-perf --help`.
 //!
-//! Exit status: 0 measured; 1 a rank or a measurement failed; 2 invalid command line.
+//! Exit status: 0 measured, or printed help; 1 a rank or a measurement failed; 2 invalid command line.
 
 #![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 
@@ -158,8 +158,12 @@ fn svg_error(program: &Program, path: &Path) -> Option<String> {
         }
         _ => {}
     }
-    // Opening the file does not truncate it.
-    let opened = OpenOptions::new().create(true).append(true).open(path);
+    let opened = match OpenOptions::new().write(true).create_new(true).open(path) {
+        // A program that fails leaves no empty file.
+        Ok(_) => std::fs::remove_file(path),
+        // Opening the file does not truncate it.
+        Err(_) => OpenOptions::new().create(true).append(true).open(path).map(drop),
+    };
     opened.err().map(|why| format!("{}: {why}", path.display()))
 }
 

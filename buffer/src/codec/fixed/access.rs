@@ -8,8 +8,9 @@ use crate::codec::MAX_ZERO_SIZED;
 
 /// A sequence or map whose length is read from the bytes.
 ///
-/// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
-/// over other elements has no test. Until then the limit is the bytes plus the zero-sized elements still allowed.
+/// Elements that have bytes cannot outnumber the unread bytes. Zero-sized elements are counted when the sequence ends,
+/// so that the loop needs no test for them. Until then, the limit on the number of elements is the sum of the unread
+/// bytes and of the zero-sized elements still allowed.
 ///
 /// The copy of the reader stays in registers; `drop` copies it back to the outer reader.
 pub(super) struct LengthPrefixed<'a, 'de> {
@@ -50,7 +51,7 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         }
     }
 
-    /// Returns how many of the elements read so far were zero-sized at least; 0 after [`end`](Self::end), which has
+    /// Returns the minimum number of zero-sized elements among those read so far; 0 after [`end`](Self::end), which has
     /// subtracted them.
     #[inline]
     fn zero_sized_so_far(&self) -> u32 {

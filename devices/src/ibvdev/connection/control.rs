@@ -16,8 +16,8 @@ impl QpConnection {
         }
     }
 
-    /// Records that a receive which a frame of the peer had used was posted again. Returns whether the credit that is
-    /// due must be returned by a `Credit` message.
+    /// Records that a receive which the peer had used was posted again. Returns whether so much credit is due to the
+    /// peer that it must get a `Credit` message.
     #[inline]
     pub(in crate::ibvdev) fn note_reposted(&self) -> bool {
         let reposted = self.reposted.load(Ordering::Relaxed).wrapping_add(1);

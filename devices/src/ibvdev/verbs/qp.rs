@@ -1,4 +1,4 @@
-//! Queue pairs, connected or for datagrams, and the handles of addresses.
+//! Queue pairs (connected, and for datagrams) and address handles.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, NonNull};
@@ -52,7 +52,8 @@ pub(crate) struct QpSizes {
     pub(crate) sends: usize,
     /// The number of receive work requests; 0 with a shared receive queue.
     pub(crate) receives: usize,
-    /// The number of bytes that can be copied into a work request.
+    /// The requested number of bytes that can be copied into a work request. [`Qp`] halves it until the device accepts
+    /// it; see [`Qp::inline`].
     pub(crate) inline: usize,
 }
 
@@ -98,7 +99,8 @@ impl fmt::Debug for Qp {
 }
 
 impl Qp {
-    /// Creates a queue pair for [`to_init`](Self::to_init). Its receives come from `receives`.
+    /// Creates a queue pair for a connection, in the state RESET: [`to_init`](Self::to_init) is next. It takes its
+    /// receives from the shared queue `receives`.
     pub(crate) fn reliable_connected(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
@@ -186,9 +188,11 @@ impl Qp {
         psn: u32,
         attrs: QpAttrs,
     ) -> io::Result<()> {
-        /// The verbs codes of the pause after "receiver not ready", 0.64 ms, and of an infinite number of retries.
-        /// Neither should be needed: the sender counts the peer's receives.
-        const RNR: (u8, u8) = (12, 7);
+        /// The verbs code of the pause after "receiver not ready": 0.64 ms. Neither the pause nor a retry should be
+        /// needed: the sender counts the peer's receives.
+        const MIN_RNR_TIMER: u8 = 12;
+        /// The verbs code of an infinite number of retries.
+        const INFINITE_RNR_RETRIES: u8 = 7;
         let to_receive = abi::QpAttr {
             state: abi::STATE_RTR,
             path_mtu: attrs.mtu.into(),
@@ -196,7 +200,7 @@ impl Qp {
             peer,
             address: route.attr(),
             max_reads_of_peer: attrs.reads,
-            min_rnr_timer: RNR.0,
+            min_rnr_timer: MIN_RNR_TIMER,
             ..Default::default()
         };
         let which = mask::STATE | mask::PATH_MTU | mask::RQ_PSN | mask::PEER | mask::ADDRESS;
@@ -207,7 +211,7 @@ impl Qp {
             max_reads: attrs.reads,
             timeout: attrs.timeout,
             retries: attrs.retries,
-            rnr_retries: RNR.1,
+            rnr_retries: INFINITE_RNR_RETRIES,
             ..Default::default()
         };
         let which = mask::STATE | mask::SQ_PSN | mask::MAX_READS | mask::TIMEOUT;
@@ -253,9 +257,9 @@ impl Qp {
     /// they are copied into the request, they stay so until the call returns.
     #[inline]
     pub(crate) unsafe fn send(&self, id: u64, piece: SendSge, signalled: bool) -> io::Result<()> {
-        let (mut list, flags) = piece.list();
-        // SAFETY: `list` is one piece; the caller's promise for its bytes.
-        unsafe { self.post(request(id, &mut list, 1, abi::WR_SEND, flags | flag(signalled))) }
+        let (mut sge, flags) = piece.to_sge();
+        // SAFETY: `sge` is one piece; the caller's promise for its bytes.
+        unsafe { self.post(request(id, &mut sge, 1, abi::WR_SEND, flags | signalled_flag(signalled))) }
     }
 
     /// Posts a datagram, and requests its completion.
@@ -270,10 +274,10 @@ impl Qp {
         qpn: u32,
         qkey: u32,
     ) -> io::Result<()> {
-        let (mut list, flags) = piece.list();
-        let mut request = request(id, &mut list, 1, abi::WR_SEND, flags | abi::SEND_SIGNALLED);
+        let (mut sge, flags) = piece.to_sge();
+        let mut request = request(id, &mut sge, 1, abi::WR_SEND, flags | abi::SEND_SIGNALLED);
         request.request = abi::Request { datagram: abi::Datagram { ah: to.raw.as_ptr(), qpn, qkey } };
-        // SAFETY: `list` is one piece, and `to` is borrowed; the caller's promise for the bytes.
+        // SAFETY: `sge` is one piece, and `to` is borrowed; the caller's promise for the bytes.
         unsafe { self.post(request) }
     }
 
@@ -289,10 +293,10 @@ impl Qp {
         (addr, rkey): (u64, u32),
     ) -> io::Result<()> {
         let (base, length, lkey) = to;
-        let mut list = abi::Sge { addr: base.expose_provenance() as u64, length, lkey };
-        let mut request = request(id, &mut list, 1, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
+        let mut sge = abi::Sge { addr: base.expose_provenance() as u64, length, lkey };
+        let mut request = request(id, &mut sge, 1, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
         request.request = abi::Request { remote: abi::Remote { addr, rkey } };
-        // SAFETY: `list` is one piece; the caller's promise for the memory.
+        // SAFETY: `sge` is one piece; the caller's promise for the memory.
         unsafe { self.post(request) }
     }
 
@@ -320,7 +324,7 @@ impl Qp {
 }
 
 impl SendSge {
-    fn list(self) -> (abi::Sge, c_uint) {
+    fn to_sge(self) -> (abi::Sge, c_uint) {
         match self {
             SendSge::Inline(base, length) => {
                 (abi::Sge { addr: base.expose_provenance() as u64, length, lkey: 0 }, abi::SEND_INLINE)
@@ -332,7 +336,7 @@ impl SendSge {
     }
 }
 
-fn flag(signalled: bool) -> c_uint {
+fn signalled_flag(signalled: bool) -> c_uint {
     if signalled { abi::SEND_SIGNALLED } else { 0 }
 }
 
@@ -354,8 +358,8 @@ fn request(id: u64, list: *mut abi::Sge, count: c_int, opcode: c_uint, flags: c_
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: the library made it, and it is destroyed once. After this call the device accesses no memory that
-        // was posted to it.
+        // SAFETY: the library made it, and it is destroyed once. After this call the device accesses no memory of its
+        // work requests.
         unsafe { (self.domain.context().functions.destroy_qp)(self.raw.as_ptr()) };
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn steps(call: &Arguments<'_>, steps: &mut Vec<Step>) {
         // In place, the rank's own items must be sent before the result overwrites them.
         steps.push(Step::Fence);
     }
-    // The items of the next lower rank are the first operand, so they need no temporary buffer.
+    // The items of the next lower rank, the last operand, are received directly into the result.
     steps.push(Step::Recv { from: rank - 1, into: result });
     let lower = (0..rank - 1).rev().map(|from| (from, OperandOrder::IncomingFirst));
     recv_and_reduce(steps, lower, result, call.count, call.separate_bufs);

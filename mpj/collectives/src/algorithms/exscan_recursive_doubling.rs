@@ -20,7 +20,7 @@ pub(super) fn steps(call: &Arguments<'_>, steps: &mut Vec<Step>) {
     let order = OperandOrder::IncomingFirst;
     let mut distance = 1;
     while distance < size {
-        // The first items received are the first operand of the result.
+        // The first items received, the last operand, are received directly into the result.
         let into = if distance == 1 { result } else { incoming };
         let (receives, sends_again) = (rank >= distance, rank + 2 * distance < size);
         if receives {

@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
         "communicators_are_created_by_host_and_across_hosts",
         communicators_are_created_by_host_and_across_hosts,
     ),
-    ("errors_name_the_host", errors_name_the_host),
+    ("errors_name_the_host_or_the_parameter", errors_name_the_host_or_the_parameter),
     ("topologies_place_neighbours_on_one_host", topologies_place_neighbours_on_one_host),
 ];
 
@@ -138,7 +138,7 @@ pub(crate) fn mapped(world: &World) -> Result<(), Error> {
 }
 
 fn ranks_share_memory_only_within_a_host() {
-    const HEADER: u64 = 4096;
+    const SEGMENT_HEADER_BYTES: u64 = 4096;
     for (hosts, of_rank) in PLACED {
         let ended = run(&on(hosts, of_rank.len()), "mapped");
         assert_eq!(ended.code, Some(0), "{ended:#?}");
@@ -154,7 +154,7 @@ fn ranks_share_memory_only_within_a_host() {
             }
             let needed = Segment::needed(neighbours as u32, &Config::default()) as u64;
             let bytes: u64 = of(rank).split(' ').nth(1).unwrap().parse().unwrap();
-            assert_eq!(bytes, needed.next_multiple_of(4096) + HEADER, "rank {rank} of {hosts}");
+            assert_eq!(bytes, needed.next_multiple_of(4096) + SEGMENT_HEADER_BYTES, "rank {rank} of {hosts}");
             for (other, its_host) in of_rank.chars().enumerate() {
                 assert_eq!(of(rank) == of(other), host == its_host, "ranks {rank} and {other} of {hosts}");
             }
@@ -197,14 +197,14 @@ fn communicators_are_created_by_host_and_across_hosts() {
     }
 }
 
-fn errors_name_the_host() {
+fn errors_name_the_host_or_the_parameter() {
     let fragments = "-x MPJ_SHM_FRAGMENTS=65536";
     run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
         .expect(1, &["MiB of shared memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "MPJ_DEVICES"]);
     run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 has 4 ranks, but -n is 5"]);
 }
 
-/// Returns the number of pairs of neighbours on different hosts, in both directions. Each rank gets the numbers of its
+/// Counts, on all ranks, the `neighbors` that are on another host than the rank. Each rank gets the numbers of its
 /// neighbours by a neighbourhood collective, and they must be `neighbors`.
 fn edges_between_hosts(comm: &TopologyComm, neighbors: &[Option<usize>]) -> Result<usize, Error> {
     let mut got = vec![usize::MAX; neighbors.len()];
@@ -249,8 +249,8 @@ fn topologies_place_neighbours_on_one_host() {
     }
 }
 
-/// Meets the other ranks again and again, until there is a file `end` in the directory `$MET`. There, each rank creates
-/// a file after the first time, and writes the time and the text of an error to it.
+/// Repeats an allreduce until the directory `$MET` contains a file `end`. After its first allreduce, each rank creates
+/// a file there, named by its number. If an allreduce fails, the rank writes the time and the error to that file.
 pub(crate) fn meet_until_cut(world: &World) -> Result<(), Error> {
     let directory = PathBuf::from(std::env::var_os("MET").unwrap());
     let file = directory.join(world.rank().to_string());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   agent of another host                         root
-//!   FromProcess: a message of one of them     ─►
+//!   FromProcess: from one of its processes    ─►
 //!   ExitReports: exits of its processes       ─►
 //!                                            ◄─   ToProcess, ToJoined, JobEnds
 //!   Watch: the address for a `HostWatch`     ◄─►

@@ -1,9 +1,9 @@
-//! Tests of a process's side of the control socket; the test acts as `mpjrun`.
+//! Tests of a process's side of the control socket; the test acts as `mpjrun`, or as an agent.
 
 use std::io::{IoSlice, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpj_devices::{ExitEvent, IbvDriver, PeerId, ShmDriver};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -68,8 +68,11 @@ fn join_with(welcome: Welcome) -> (Launcher, Vec<LaunchedBoot>) {
     (launcher, boots)
 }
 
+#[track_caller]
 fn wait_until(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
     while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the condition is not met after 60 s");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -179,8 +182,8 @@ fn ranks_of_a_segment_exchange_cards_in_it() {
     boots[1].put(CARDS, b"of 2").unwrap();
     assert!(matches!(launcher.recv(), ToLauncher::Put { rank: 2, .. }));
     assert_eq!(request(2).try_recv().expect("the card was published"), Ok(b"of 2".to_vec()));
-    // These requests go to `mpjrun`: rank 0 has published no card, rank 4 is on another host, and keys other than that
-    // of cards are not in shared memory.
+    // These requests go to `mpjrun`: rank 0 has published no card, rank 4 is on another host, and shared memory has
+    // only cards.
     let _reply = [request(0), request(4)];
     assert!(matches!(launcher.recv(), ToLauncher::Get { rank: 0, .. }));
     assert!(matches!(launcher.recv(), ToLauncher::Get { rank: 4, .. }));

@@ -92,6 +92,10 @@ impl FreeLists for Buddy2Lists {
                 }
                 end = offset + size;
             }
+            let size = (0..).zip(levels).last().map_or(0, |(level, _)| bytes(level));
+            if end != size {
+                return Err(format!("region {number}: its blocks end at +{end:#x}, expected +{size:#x}"));
+            }
         }
         Ok(free)
     }
@@ -111,4 +115,21 @@ fn take(levels: &mut [Vec<Node>], level: Level) -> Option<usize> {
     let halves = [(whole, false), (whole + bytes(level), true)];
     levels[usize::from(level)].extend(halves.map(|(offset, free)| Node { offset, free }));
     Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_detects_a_missing_block() {
+        for (level, offset) in [(0, 0), (0, 128), (1, 256)] {
+            let mut lists = Buddy2Lists::default();
+            lists.insert(NonNull::dangling(), 2);
+            assert_eq!(lists.alloc(0), Some(BlockPos { region: 0, offset: 0, level: 0 }));
+            assert_eq!(lists.check(), Ok(128 + 256));
+            lists.regions[0][level].retain(|node| node.offset != offset);
+            lists.check().unwrap_err();
+        }
+    }
 }

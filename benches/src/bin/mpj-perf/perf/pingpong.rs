@@ -29,7 +29,7 @@ const MAX_MIB: usize = MEBI;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PingpongOptions {
-    /// Per point.
+    /// The time to measure each point, in milliseconds.
     pub(crate) ms: f64,
     pub(crate) max_bytes: usize,
     /// Size of each of the two memories in which buffers rotate.
@@ -64,12 +64,12 @@ fn window(bytes: usize) -> usize {
     if bytes >= MEBI { 16 } else { 64 }
 }
 
-/// Returns the distance between rotating buffers, chosen so that they are spread over the cache sets.
+/// Returns the distance between rotating buffers, chosen so that buffers below 1 MiB are spread over the cache sets.
 fn stride(bytes: usize) -> usize {
     if bytes >= MEBI { bytes } else { (bytes + PAGE + 64).next_multiple_of(PAGE) + 64 }
 }
 
-fn touch(bytes: &mut [u8]) {
+fn write_lines(bytes: &mut [u8]) {
     for byte in bytes.iter_mut().step_by(64) {
         *byte = byte.wrapping_add(1);
     }
@@ -95,9 +95,9 @@ enum Access {
 }
 
 #[derive(Debug)]
-struct Exchange<'a> {
+struct PingPong<'a> {
     world: &'a Intracomm,
-    leads: bool,
+    is_leader: bool,
     other: usize,
     report: &'a Report,
     send: Pages<u8>,
@@ -108,13 +108,13 @@ struct Exchange<'a> {
 
 pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -> Result<(), Failure> {
     let report = Report::begin(world, options.rows())?;
-    let (leads, rotate_bytes) = (world.rank() == 0, options.rotate_mib.saturating_mul(MEBI));
+    let (is_leader, rotate_bytes) = (world.rank() == 0, options.rotate_mib.saturating_mul(MEBI));
     let (send, recv) = (Pages::filled(rotate_bytes, 1)?, Pages::filled(rotate_bytes, 2)?);
     let budget_ns = options.ms * 1e6;
-    let mut bench = Exchange {
+    let mut bench = PingPong {
         world,
-        leads,
-        other: usize::from(leads),
+        is_leader,
+        other: usize::from(is_leader),
         report: &report,
         send,
         recv,
@@ -233,18 +233,18 @@ fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
     page
 }
 
-impl Exchange<'_> {
+impl PingPong<'_> {
     /// Makes one round trip with the buffers at offset `at`: the leader sends first, the other rank replies.
     #[inline]
-    fn once(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
+    fn round_trip(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
         let Variant { bytes, access, .. } = variant;
         let (world, other) = (self.world, self.other);
         let (send, recv) = (&mut self.send[at..][..bytes], &mut self.recv[at..][..bytes]);
-        for sends in [self.leads, !self.leads] {
+        for sends in [self.is_leader, !self.is_leader] {
             if sends {
                 match access {
                     Access::None => (),
-                    Access::WriteLines => touch(send),
+                    Access::WriteLines => write_lines(send),
                     Access::WriteAndRead => write_all(send, self.round),
                 }
                 world.send(send, other, 1)?;
@@ -269,11 +269,11 @@ impl Exchange<'_> {
         };
         self.world.barrier()?;
         for _ in 0..3 {
-            self.once(next(), variant)?;
+            self.round_trip(next(), variant)?;
         }
         let start = now_ns();
         for _ in 0..WARM {
-            self.once(next(), variant)?;
+            self.round_trip(next(), variant)?;
         }
         let estimate = (now_ns() - start) as f64 / WARM as f64;
         let mut iterations = repeats(self.budget_ns, estimate + 1.0, 10, 200_000);
@@ -283,7 +283,7 @@ impl Exchange<'_> {
         for time in &mut times {
             let at = next();
             let start = now_ns();
-            self.once(at, variant)?;
+            self.round_trip(at, variant)?;
             *time = now_ns() - start;
         }
         let Variant { name, bytes, .. } = variant;
@@ -298,9 +298,9 @@ impl Exchange<'_> {
 
     /// Sends windows of messages in one or both directions, and returns the seconds that they took.
     fn windows(&mut self, bytes: usize, window: usize, iterations: i64, both: bool) -> Result<f64, Error> {
-        let (world, leads, other) = (self.world, self.leads, self.other);
+        let (world, is_leader, other) = (self.world, self.is_leader, self.other);
         let (send, recv) = (&self.send[..bytes * window], &mut self.recv[..bytes * window]);
-        let (sends, recvs) = (both || leads, both || !leads);
+        let (sends, recvs) = (both || is_leader, both || !is_leader);
         let mut ack = [0u8];
         world.barrier()?;
         let start = now_ns();
@@ -327,7 +327,7 @@ impl Exchange<'_> {
                 Ok::<(), Error>(())
             })?;
             if !both {
-                if leads {
+                if is_leader {
                     world.recv(&mut ack, 1, 3)?;
                 } else {
                     world.send(&ack, 0, 3)?;

@@ -1,4 +1,5 @@
-//! The partitioned messages of a phase. One more thread of each rank starts all of them before it waits for any.
+//! The partitioned messages of a phase. An additional thread of each rank starts all its messages before it waits for
+//! any.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,9 @@ use super::wait::Failure;
 #[derive(Debug)]
 pub(super) struct PartsPlan {
     comm: usize,
-    /// The ranks in the communicator, and in the world.
-    ends: [usize; 2],
-    world_ends: [usize; 2],
+    /// The sender and the receiver, as ranks of the communicator, and of the world.
+    sender_receiver: [usize; 2],
+    world_sender_receiver: [usize; 2],
     /// The number of parts of the sender and of the receiver.
     parts: [usize; 2],
     /// The length in bytes, a multiple of both numbers.
@@ -24,13 +25,13 @@ pub(super) fn plan(random: &mut Random, comms: &[CommPlan]) -> Vec<PartsPlan> {
     let mut plans = Vec::new();
     for _ in 0..random.below(3) {
         let comm = &comms[random.below(comms.len())];
-        let ends = [0; 2].map(|_| random.below(comm.members.len()));
+        let sender_receiver = [0; 2].map(|_| random.below(comm.members.len()));
         let parts = [0; 2].map(|_| 1 + random.below(6));
         let len = parts[0] * parts[1] * random.pick(&[0, 1, 7, 200, 3000]);
         plans.push(PartsPlan {
             comm: comm.id,
-            ends,
-            world_ends: ends.map(|end| comm.members[end]),
+            sender_receiver,
+            world_sender_receiver: sender_receiver.map(|rank| comm.members[rank]),
             parts,
             len,
         });
@@ -55,14 +56,22 @@ impl Parts {
         for (number, plan) in plans.iter().enumerate() {
             // Messages of one tag match in the order of their creation.
             let tag = 1000 + (number % 2) as i32;
-            if plan.world_ends[0] == me {
-                let send =
-                    comms[&plan.comm].psend_init(vec![0; plan.len], plan.parts[0], plan.ends[1], tag)?;
+            if plan.world_sender_receiver[0] == me {
+                let send = comms[&plan.comm].psend_init(
+                    vec![0; plan.len],
+                    plan.parts[0],
+                    plan.sender_receiver[1],
+                    tag,
+                )?;
                 own.sends.push((number, send));
             }
-            if plan.world_ends[1] == me {
-                let recv =
-                    comms[&plan.comm].precv_init(vec![0; plan.len], plan.parts[1], plan.ends[0], tag)?;
+            if plan.world_sender_receiver[1] == me {
+                let recv = comms[&plan.comm].precv_init(
+                    vec![0; plan.len],
+                    plan.parts[1],
+                    plan.sender_receiver[0],
+                    tag,
+                )?;
                 own.recvs.push((number, recv));
             }
         }

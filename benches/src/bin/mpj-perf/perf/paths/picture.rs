@@ -1,4 +1,4 @@
-//! The findings: a sentence and a panel for each shape.
+//! The findings: a sentence and a panel for each shape, freshly written or unmodified.
 
 use super::super::plot::{Curve, CurveStyle, Lines, Meaning, Page, Panel, Point};
 use super::super::pools::size;
@@ -27,13 +27,13 @@ fn styles() -> [CurveStyle; MEANINGS.len()] {
     ]
 }
 
-/// Returns the ratio of the times as the geometric mean over all sizes.
+/// Returns the geometric mean, over all sizes, of the ratio of the times.
 fn ratio(ours: &[Point], others: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = ours.iter().zip(others).map(|(point, other)| (point.y / other).ln()).collect();
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// Lists the sizes at which one path is faster than another: the interquartile ranges do not overlap.
+/// Lists the sizes at which `ours` is faster than `others`: its interquartile range is entirely below.
 fn faster(ours: &[Point], others: &[Point]) -> Option<String> {
     let wins: Vec<(f64, bool)> = ours.iter().zip(others).map(|(a, b)| (a.x, a.high < b.low)).collect();
     let runs = wins.chunk_by(|one, next| one.1 == next.1).filter(|run| run[0].1);

@@ -20,7 +20,7 @@ pub(super) struct Axis {
 impl Axis {
     /// Makes an axis from the smallest to the largest size.
     pub(super) fn of_sizes(sizes: impl Iterator<Item = f64>, positions: (f64, f64)) -> Axis {
-        let (low, high) = ends(sizes);
+        let (low, high) = positive_range(sizes);
         Axis {
             scale: Scale::Logarithmic,
             values: (low, if high > low { high } else { low * 2.0 }),
@@ -29,8 +29,8 @@ impl Axis {
     }
 
     /// Makes an axis that contains all values above 0, with ticks at both ends.
-    pub(super) fn around(values: impl Iterator<Item = f64>, scale: Scale, positions: (f64, f64)) -> Axis {
-        let (low, high) = ends(values);
+    pub(super) fn of_values(values: impl Iterator<Item = f64>, scale: Scale, positions: (f64, f64)) -> Axis {
+        let (low, high) = positive_range(values);
         let values = match scale {
             Scale::Logarithmic => {
                 let low = round(low, 1.0000001, false);
@@ -44,7 +44,7 @@ impl Axis {
         Axis { scale, values, positions }
     }
 
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(super) fn position_of(&self, value: f64) -> f64 {
         let ((low, high), (first, last)) = (self.values, self.positions);
         let value = value.clamp(low, high);
         let share = match self.scale {
@@ -72,7 +72,7 @@ impl Axis {
     }
 }
 
-fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+fn positive_range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let above = values.filter(|value| *value > 0.0 && value.is_finite());
     let (low, high) =
         above.fold((f64::INFINITY, 0f64), |(low, high), value| (low.min(value), high.max(value)));
@@ -95,7 +95,7 @@ fn step(high: f64) -> f64 {
     round(high / 10.0, 0.9999999, true)
 }
 
-pub(super) fn short(value: f64) -> String {
+pub(super) fn tick_label(value: f64) -> String {
     let trimmed = |text: String| text.trim_end_matches('0').trim_end_matches('.').to_owned();
     match value {
         0.0 => "0".to_owned(),
@@ -110,28 +110,34 @@ pub(super) fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Axis, Scale, short};
+    use super::{Axis, Scale, tick_label};
 
     #[test]
     fn axes_contain_their_values() {
-        let axis = Axis::around([0.0, 3.0, 700.0].into_iter(), Scale::Logarithmic, (100.0, 0.0));
-        assert_eq!((axis.at(2.0), axis.at(1000.0)), (100.0, 0.0));
-        let ticks = axis.ticks().into_iter().map(|(value, _)| short(value));
+        let axis = Axis::of_values([0.0, 3.0, 700.0].into_iter(), Scale::Logarithmic, (100.0, 0.0));
+        assert_eq!((axis.position_of(2.0), axis.position_of(1000.0)), (100.0, 0.0));
+        let ticks = axis.ticks().into_iter().map(|(value, _)| tick_label(value));
         assert!(ticks.eq(["2", "5", "10", "20", "50", "100", "200", "500", "1000"]));
-        assert_eq!([0.05, 2.5, 20_000.0, 1e7].map(short), ["0.05", "2.5", "20k", "10M"]);
+        assert_eq!([0.05, 2.5, 20_000.0, 1e7].map(tick_label), ["0.05", "2.5", "20k", "10M"]);
         for scale in [Scale::Logarithmic, Scale::Linear] {
-            assert!(Axis::around([].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
-            assert!(Axis::around([5.0].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
+            assert!(Axis::of_values([].into_iter(), scale, (0.0, 1.0)).position_of(5.0).is_finite());
+            assert!(Axis::of_values([5.0].into_iter(), scale, (0.0, 1.0)).position_of(5.0).is_finite());
         }
-        assert!(Axis::of_sizes([8.0].into_iter(), (0.0, 1.0)).at(8.0).is_finite());
+        assert!(Axis::of_sizes([8.0].into_iter(), (0.0, 1.0)).position_of(8.0).is_finite());
     }
 
     #[test]
     fn linear_axes_begin_with_0_and_end_with_a_tick() {
-        let axis = Axis::around([3.0, 23.4].into_iter(), Scale::Linear, (0.0, 25.0));
-        assert_eq!((axis.at(0.0), axis.at(25.0), axis.at(10.0)), (0.0, 25.0, 10.0));
+        let axis = Axis::of_values([3.0, 23.4].into_iter(), Scale::Linear, (0.0, 25.0));
+        assert_eq!(
+            (axis.position_of(0.0), axis.position_of(25.0), axis.position_of(10.0)),
+            (0.0, 25.0, 10.0)
+        );
         assert!(
-            axis.ticks().into_iter().map(|(value, _)| short(value)).eq(["0", "5", "10", "15", "20", "25"])
+            axis.ticks()
+                .into_iter()
+                .map(|(value, _)| tick_label(value))
+                .eq(["0", "5", "10", "15", "20", "25"])
         );
     }
 }

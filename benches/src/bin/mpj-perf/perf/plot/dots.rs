@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::axis::{Axis, Scale, short};
+use super::axis::{Axis, Scale, tick_label};
 use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 
 const ROW_HEIGHT: f64 = 22.0;
@@ -41,7 +41,7 @@ impl Dots {
         let left = frame.left + MARGIN + names.fold(0.0, f64::max) + 12.0;
         let right = frame.left + frame.width - RIGHT;
         let values = self.rows.iter().flat_map(|row| row.points.iter().map(|point| point.y));
-        let x_axis = Axis::around(values, Scale::Logarithmic, (left, right));
+        let x_axis = Axis::of_values(values, Scale::Logarithmic, (left, right));
         text(
             svg,
             (frame.left + MARGIN, frame.top + 28.0),
@@ -55,7 +55,7 @@ impl Dots {
             place += 40.0 + text_width(name, 15.0);
         }
         for (value, is_main) in x_axis.ticks() {
-            let place = x_axis.at(value);
+            let place = x_axis.position_of(value);
             let (line_colour, label_colour, font_size) =
                 if is_main { ("#ccc", "black", 15) } else { ("#eee", "#888", 13) };
             writeln!(
@@ -63,7 +63,7 @@ impl Dots {
                 r#"<path d="M{place:.1} {top:.1}V{bottom:.1}" stroke="{line_colour}" fill="none"/>"#
             )?;
             let attributes = format!(r#"font-size="{font_size}" fill="{label_colour}" text-anchor="middle""#);
-            text(svg, (place, bottom + 20.0), &attributes, &short(value))?;
+            text(svg, (place, bottom + 20.0), &attributes, &tick_label(value))?;
         }
         for (index, row) in self.rows.iter().enumerate() {
             self.row(svg, row, top + ROW_HEIGHT * (index as f64 + 0.5), x_axis, (left, right))?;
@@ -91,15 +91,15 @@ impl Dots {
             writeln!(
                 svg,
                 r#"<path d="M{:.1} {:.1}H{:.1}" stroke="{}" stroke-width="2" stroke-opacity="0.4" fill="none"/>"#,
-                x_axis.at(point.low),
+                x_axis.position_of(point.low),
                 y + offset,
-                x_axis.at(point.high),
+                x_axis.position_of(point.high),
                 style.colour
             )?;
         }
         // In reverse order, so that the first marker, the subject of the picture, is on top.
         for (Mark(_, style, offset), point) in shown().collect::<Vec<_>>().into_iter().rev() {
-            style.draw_marker(svg, (x_axis.at(point.y), y + offset))?;
+            style.draw_marker(svg, (x_axis.position_of(point.y), y + offset))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::axis::{Axis, Scale, short};
+use super::axis::{Axis, Scale, tick_label};
 use super::labels::{LABEL_HEIGHT, spread_out};
 use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 use crate::perf::pools::size;
@@ -62,7 +62,7 @@ impl Lines {
         let right = frame.left + frame.width - if frame.has_labels { SAMPLES + names + EDGE } else { EDGE };
         let x = Axis::of_sizes(around.iter().map(|point| point.x), (left, right));
         // The axis contains the medians; bars that exceed it are cut.
-        let y = Axis::around(around.iter().map(|point| point.y), self.scale, (bottom, top));
+        let y = Axis::of_values(around.iter().map(|point| point.y), self.scale, (bottom, top));
         let plot = Plot { x, y, left, right, top, bottom };
         text(
             svg,
@@ -90,13 +90,13 @@ impl Lines {
         let ticks = y.ticks();
         let mains = ticks.iter().filter(|(_, is_main)| *is_main).count();
         for (value, is_main) in ticks {
-            let place = y.at(value);
+            let place = y.position_of(value);
             let grey = if is_main { "#ddd" } else { "#f0f0f0" };
             writeln!(svg, r#"<path d="M{left:.1} {place:.1}H{right:.1}" stroke="{grey}" fill="none"/>"#)?;
             // With few powers of ten, label the ticks between them, too.
             if is_main || mains <= 2 {
                 let attributes = r#"font-size="14" text-anchor="end""#;
-                text(svg, (left - 8.0, place + 5.0), attributes, &short(value))?;
+                text(svg, (left - 8.0, place + 5.0), attributes, &tick_label(value))?;
             }
         }
         // Label every n-th power of two, so that the labels fit.
@@ -104,7 +104,7 @@ impl Lines {
         let max_labels = ((right - left) / 74.0) as u32;
         let each = ((high.saturating_sub(low)) / max_labels.max(1) + 1).max(1);
         for power in (low..=high).step_by(each as usize) {
-            let place = x.at(2f64.powi(power as i32));
+            let place = x.position_of(2f64.powi(power as i32));
             writeln!(svg, r##"<path d="M{place:.1} {top:.1}V{bottom:.1}" stroke="#ddd" fill="none"/>"##)?;
             let attributes = r#"font-size="14" text-anchor="middle""#;
             text(svg, (place, bottom + 21.0), attributes, &size(1 << power))?;
@@ -123,7 +123,7 @@ impl Lines {
 
     /// Writes the name of each curve next to its end.
     fn labels(&self, svg: &mut String, Plot { y, right, top, bottom, .. }: Plot) -> fmt::Result {
-        let last = |curve: &Curve| curve.shown().last().map(|point| y.at(point.y));
+        let last = |curve: &Curve| curve.shown().last().map(|point| y.position_of(point.y));
         let mut ends: Vec<_> = self.curves.iter().filter_map(|curve| Some((last(curve)?, curve))).collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let places = spread_out(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), (top, bottom));
@@ -153,8 +153,8 @@ impl Lines {
 fn bars(svg: &mut String, curve: &Curve, plot: Plot, offset: f64) -> fmt::Result {
     let colour = curve.style.colour;
     for point in curve.shown().filter(|p| p.low > 0.0 && p.high > p.low) {
-        let at = (plot.x.at(point.x) + offset).clamp(plot.left, plot.right);
-        let (low, high) = (plot.y.at(point.low), plot.y.at(point.high));
+        let at = (plot.x.position_of(point.x) + offset).clamp(plot.left, plot.right);
+        let (low, high) = (plot.y.position_of(point.low), plot.y.position_of(point.high));
         writeln!(
             svg,
             r#"<path d="M{at:.1} {low:.1}V{high:.1}" stroke="{colour}" stroke-width="2" stroke-opacity="0.4" fill="none"/>"#
@@ -166,7 +166,8 @@ fn bars(svg: &mut String, curve: &Curve, plot: Plot, offset: f64) -> fmt::Result
 fn line(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {
     let CurveStyle { colour, dashes, is_strong, .. } = curve.style;
     let width = if is_strong { 4.0 } else { 2.2 };
-    let places: Vec<_> = curve.shown().map(|point| (x.at(point.x), y.at(point.y))).collect();
+    let places: Vec<_> =
+        curve.shown().map(|point| (x.position_of(point.x), y.position_of(point.y))).collect();
     let points = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
     writeln!(
         svg,

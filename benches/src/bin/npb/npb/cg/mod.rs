@@ -1,7 +1,7 @@
 //! CG: an eigenvalue of a sparse matrix by inverse iteration (RNR-94-007, section 2.7).
 //!
-//! Each outer iteration solves `A·z = x` with [`solve`], estimates `zeta = shift + 1/(x·z)` and continues with `x =
-//! z/‖z‖`. CG is the kernel with irregular memory accesses and long-distance messages.
+//! Each outer iteration solves `A·z = x` approximately with [`solve`], estimates `zeta = shift + 1/(x·z)` and continues
+//! with `x = z/‖z‖`. CG is the kernel with irregular memory accesses and long-distance messages.
 
 use mpj::{Error, Op, World};
 
