@@ -73,6 +73,10 @@ impl fmt::Debug for UserOp {
 impl Op {
     /// Creates an operation from an associative function. If it is not `commutative`, the items are combined in order
     /// of rank.
+    ///
+    /// The function may send and receive, which MPI forbids. While it waits, its thread advances the other non-blocking
+    /// collectives of this rank, and so may call it again, or call another function, before it returns. A function that
+    /// holds a lock, or needs a message that depends on its own return, can then wait for ever.
     pub fn user<T: Receivable>(
         commutative: bool,
         function: impl Fn(&T, &T) -> T + Send + Sync + 'static,
@@ -110,7 +114,8 @@ impl Op {
     ///
     /// The function may read `len` items at `in`, and read and write `len` items at `inout`, which do not overlap. It
     /// must leave valid values at `inout`. If the collective's buffers are aligned for the type (to at most 64
-    /// bytes), so are the pointers. The items of one collective can be passed in several parts.
+    /// bytes), so are the pointers. The items of one collective can be passed in several parts. For messages in the
+    /// function, see [`user`](Self::user).
     ///
     /// ```
     /// # mpj::threads(3, |world| {

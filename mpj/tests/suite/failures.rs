@@ -383,3 +383,29 @@ fn misspelt_parameter_is_an_error_at_startup() {
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.contains("1 passed"), "{said}");
 }
+
+/// Rank 0 has more messages of later calls than it searches at once, and the rank that has failed leaves the job.
+#[test]
+fn cause_of_a_failed_collective_is_found_although_its_rank_has_left() {
+    ranks(3, |world| {
+        match world.rank() {
+            0 => {
+                world.recv(&mut [0u8], 2, 1)?;
+                world.send(&[0u8], 1, 2)?;
+                let error = world.gather(&[0u8], &mut [0u8; 3], 0).expect_err("rank 1 has failed");
+                assert!(error.to_string().contains("root 7 is out of range"), "{error}");
+            }
+            1 => {
+                world.recv(&mut [0u8], 0, 2)?;
+                world.gather(&[1u8], &mut [0u8; 0], 7).expect_err("there is no such root");
+            }
+            _ => {
+                let start = |_| world.start(mpj::coll::gather([2u8], vec![0u8; 3], 0));
+                let started = (0..40).map(start).collect::<mpj::Result<Vec<_>>>()?;
+                world.send(&[0u8], 0, 1)?;
+                started.into_iter().for_each(|request| drop(request.wait()));
+            }
+        }
+        Ok(())
+    });
+}
