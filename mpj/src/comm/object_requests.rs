@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_devices::{BlockSlot, Mode};
@@ -96,6 +97,14 @@ impl<T: DeserializeOwned> ObjectRequest<T> {
     pub fn test(&mut self) -> Option<Result<(T, Status)>> {
         let outcome = self.request.test()?.map_err(Error::from);
         Some(outcome.and_then(|((), status)| decode(std::mem::take(&mut self.slot), status)))
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the receive is still pending.
+    ///
+    /// # Errors
+    /// As [`test`](Self::test).
+    pub fn wait_timeout(&mut self, limit: Duration) -> Option<Result<(T, Status)>> {
+        Waitable::wait_timeout(self, limit)
     }
 
     /// Cancels the receive if it has not matched, and returns whether it was cancelled. Waiting for it then fails with

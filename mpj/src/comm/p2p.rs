@@ -186,6 +186,9 @@ impl<K> Communicator<K> {
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
+    /// The scope waits for all its sends, also if `f` returns an error: until their messages are received, or their
+    /// receivers leave. Only the request returns the error of a send, so wait for it if the error matters.
+    ///
     /// A buffer cannot be accessed while an operation borrows it, even if the request is forgotten:
     /// ```compile_fail,E0503
     /// # fn f(world: &mpj::Intracomm) -> Result<(), mpj::Error> {

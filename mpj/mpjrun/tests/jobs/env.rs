@@ -383,6 +383,12 @@ fn incomplete_variables_are_errors() {
     // A job of one rank needs no rendezvous.
     let ended = start("fine", &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "1")]).end();
     assert_eq!(ended.code, Some(0), "{ended:#?}");
+    for (variables, size) in
+        [(&[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "1")][..], "size 1"), (&[("MPJ_LAUNCHER", "none")], "size 3")]
+    {
+        let ended = start("threads", variables).end();
+        assert!(ended.code == Some(0) && ended.out == [size], "{variables:?}: {ended:#?}");
+    }
 }
 
 /// Starts a program that inherits the variables of this rank.

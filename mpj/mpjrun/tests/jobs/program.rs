@@ -33,6 +33,14 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     match role {
         "exit7-before" => return ExitCode::from(7),
         "never" => return ExitCode::SUCCESS,
+        "threads" => {
+            return mpj::run_with(mpj::Launch::threads(3), |world| {
+                if world.rank() == 0 {
+                    say(&format!("size {}", world.size()));
+                }
+                world.barrier()
+            });
+        }
         "without-1" | "late-without-1" if first_rank() == "1" => return ExitCode::SUCCESS,
         "late-without-2" if first_rank() == "2" => return ExitCode::SUCCESS,
         "without-late-1" if first_rank() == "1" => {

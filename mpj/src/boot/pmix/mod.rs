@@ -46,8 +46,8 @@ use super::managed::{self, ProcessManager};
 use client::{PmixClient, REPLY_LIMIT};
 use server::ServerAddress;
 
-/// Joins the job for which a PMIx server has started this process. Returns `None` if no server has started it, or only
-/// this process. `on_job_end` is called when the job has failed, or the agent of this host has ended too early.
+/// Joins the job for which a PMIx server has started this process. Returns `None` if no server has started it, and no
+/// boots if it has started only this process. `on_job_end` is called when the job has failed, or the agent of this host has ended too early.
 ///
 /// # Errors
 /// The server or the agent of this host cannot be reached, or a variable or a reply is invalid.
@@ -63,7 +63,7 @@ pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, St
     if client.size() == 1 {
         // The server reports a process that has connected and exits without this.
         client.finalize()?;
-        return Ok(None);
+        return Ok(Some(Vec::new()));
     }
     managed::join(Box::new(client), on_job_end).map(Some)
 }

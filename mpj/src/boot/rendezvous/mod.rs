@@ -83,6 +83,7 @@ pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Ve
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(found) = sources::find(&get, is_requested)? else { return Ok(None) };
+    let Some(address) = found.address else { return Ok(Some(Vec::new())) };
     let config = config::from_env().map_err(|e| e.to_string())?;
     let secret = secret::from_env(&config)?;
     if TAKEN.swap(true, Ordering::Relaxed) {
@@ -91,7 +92,7 @@ pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Ve
     let mut rendezvous = Rendezvous {
         rank: found.rank,
         size: found.size,
-        address: found.address,
+        address,
         key: Arc::new(secret::rendezvous_key(&secret, &found.job)),
         host: host_identity(),
         timeout: managed::start_limit(&config),

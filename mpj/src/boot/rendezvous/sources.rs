@@ -100,11 +100,12 @@ const OTHER_LAUNCHERS: &[&str] = &[
 pub(super) struct Found {
     pub(super) rank: u32,
     pub(super) size: u32,
-    pub(super) address: RendezvousAddress,
+    /// `None` if the job has one rank.
+    pub(super) address: Option<RendezvousAddress>,
     pub(super) job: String,
 }
 
-/// Returns the rank of this process according to its variables; `None` if no source applies or the job has one rank.
+/// Returns the rank of this process according to its variables; `None` if no source applies.
 ///
 /// # Errors
 /// A variable is missing or invalid.
@@ -133,8 +134,9 @@ pub(super) fn find(get: Variables<'_>, is_requested: bool) -> Result<Option<Foun
     if rank >= size {
         return Err(format!("{}={rank} is not a rank of {size} ranks ({size_name})", source.rank));
     }
+    let job = (source.job)(get);
     if size == 1 {
-        return Ok(None);
+        return Ok(Some(Found { rank, size, address: None, job }));
     }
     let address = match (get(RENDEZVOUS), source.address) {
         (Some(text), _) => {
@@ -145,7 +147,7 @@ pub(super) fn find(get: Variables<'_>, is_requested: bool) -> Result<Option<Foun
         })?,
         (None, None) => return Err(format!("set {RENDEZVOUS}=HOST:PORT")),
     };
-    Ok(Some(Found { rank, size, address, job: (source.job)(get) }))
+    Ok(Some(Found { rank, size, address: Some(address), job }))
 }
 
 fn slurm_step(get: Variables<'_>) -> String {

@@ -34,13 +34,25 @@ fn sources_state_rank_size_and_address() {
         (&TORCH[..3], true, 1, 2, "10.0.0.1:29517"),
     ] {
         let found = find_in(variables, is_requested).unwrap().unwrap();
-        let text = found.address.to_string();
+        let text = found.address.unwrap().to_string();
         assert_eq!((found.rank, found.size, &*text), (rank, size, address), "{variables:?}");
     }
     let found = find_in(&SLURM, false).unwrap().unwrap();
-    assert!(SLURM_PORTS.contains(&u64::from(found.address.port)) && found.job == "slurm 7.0", "{found:?}");
+    let port = found.address.as_ref().unwrap().port;
+    assert!(SLURM_PORTS.contains(&u64::from(port)) && found.job == "slurm 7.0", "{found:?}");
     let next_step = [&[("SLURM_STEP_ID", "1")], &SLURM[..]].concat();
     assert_ne!(find_in(&next_step, false).unwrap().unwrap().address, found.address);
+}
+
+#[test]
+fn only_rank_of_a_job_needs_no_address() {
+    for variables in [
+        &[("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")][..],
+        &[("MPJ_RANK", "0"), ("MPJ_SIZE", "1"), ("MPJ_RENDEZVOUS", "h0:7000")],
+    ] {
+        let found = find_in(variables, false).unwrap().unwrap();
+        assert_eq!((found.rank, found.size, found.address), (0, 1, None), "{variables:?}");
+    }
 }
 
 #[test]
@@ -56,9 +68,6 @@ fn variables_of_other_programs_are_ignored() {
         &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")],
         // A daemon of Open MPI is a task of Slurm.
         &[&SLURM[..], &[("OMPI_COMM_WORLD_RANK", "5")]].concat(),
-        // One rank.
-        &[("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")],
-        &[("MPJ_RANK", "0"), ("MPJ_SIZE", "1"), ("MPJ_RENDEZVOUS", "h0:7000")],
     ] {
         assert_eq!(find_in(variables, false), Ok(None), "{variables:?}");
     }
