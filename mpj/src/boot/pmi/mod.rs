@@ -31,7 +31,7 @@ pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, St
     }
 }
 
-/// What the environment says.
+/// The process manager that the environment names.
 enum Found {
     Nothing,
     OnlyRank,
