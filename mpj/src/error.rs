@@ -47,11 +47,13 @@ thread_local! {
     static LAST_CAUSE: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
 }
 
-/// Takes [`LAST_CAUSE`], and returns its rank if `failure`, the text of this thread's failure, contains its text.
+/// Takes [`LAST_CAUSE`], and returns its rank if `failure`, the text of this thread's failure, contains its text, perhaps
+/// escaped: `expect` prints a text error in this form.
 #[cold]
 pub(crate) fn cause_of(failure: &str) -> Option<u32> {
     let last = LAST_CAUSE.try_with(RefCell::take).ok().flatten();
-    last.filter(|(text, _)| failure.contains(text.as_str())).map(|(_, rank)| rank)
+    let is_in = |text: &str| failure.contains(text) || failure.contains(&text.escape_debug().to_string());
+    last.filter(|(text, _)| is_in(text)).map(|(_, rank)| rank)
 }
 
 impl Error {

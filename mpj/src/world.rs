@@ -49,8 +49,9 @@ impl Drop for FinalizeGuard {
         if std::thread::panicking() {
             self.world.report_death("panicked");
         } else {
-            let stats = self.world.finalize().map(|stats| BTreeMap::from([(0, stats)]));
-            stats.iter().for_each(|stats| print_error(&stats_table(1, stats)));
+            let rank = self.world.boot.rank();
+            let stats = self.world.finalize().map(|stats| BTreeMap::from([(rank, stats)]));
+            stats.iter().for_each(|stats| print_error(&stats_table([rank], stats)));
         }
         self.world.boot.leave();
     }

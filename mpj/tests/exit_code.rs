@@ -98,6 +98,17 @@ fn program(mode: &str) -> ExitCode {
             }
             drop_panics_in_call(&pair)
         }),
+        // Two failures that have nothing to do with each other, and one because of the first.
+        "own" => mpj::run_with(Launch::threads(3), |world| match world.rank() {
+            0 => Err("no file".to_owned()),
+            1 => {
+                while !world.boot().roster().has_death() {
+                    std::thread::yield_now();
+                }
+                Err("no luck".to_owned())
+            }
+            _ => world.recv(&mut [0u8], 0, 0).map(drop).map_err(|error| error.to_string()),
+        }),
         "ring" => mpj::run_with(four, |world| ring(&world)),
         "ring-on" => {
             let boots = ThreadBoot::ranks(3);
@@ -170,6 +181,14 @@ fn check() -> ExitCode {
         ("error", 1, &["mpj: rank 3 returned an error: no luck; 3 ranks failed because of it"]),
         ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
         ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
+        (
+            "own",
+            1,
+            &[
+                "mpj: rank 0 returned an error: no file; 1 rank failed because of it",
+                "  also: rank 1 returned an error: no luck",
+            ],
+        ),
         ("none", 1, &["mpj: rank 0 cannot start 0 ranks: expected 1 to 65536"]),
     ] {
         let (output, text) = run(mode);

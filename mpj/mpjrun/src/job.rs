@@ -148,7 +148,7 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
     signals.unblock().map_err(|e| LaunchError::new(format!("signals: {e}")))?;
     let is_interrupted_twice = job.interrupts.len() > 1;
     let output = output.drain(is_interrupted_twice.then_some(OUTPUT_DRAIN_LIMIT));
-    let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
+    let stats = (!job.stats.is_empty()).then(|| stats_table(0..spec.size, &job.stats));
     stats.iter().chain(&trace).for_each(|table| print_line(table));
     match job.stop_reason {
         // With `continue`, failures did not end the job; independent ones have already been printed.

@@ -46,7 +46,8 @@ impl RankStats {
     }
 }
 
-pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
+/// Formats the traffic of ranks. Also lists those of `expected` that have no entry.
+pub fn stats_table(expected: impl IntoIterator<Item = u32>, ranks: &BTreeMap<u32, RankStats>) -> String {
     let mut lines = vec![("rank".to_owned(), COLUMNS.map(|(name, _)| name.to_owned()), "devices".to_owned())];
     let mut sum = RankStats::default();
     for (rank, stats) in ranks {
@@ -60,7 +61,9 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
             lines.push(line(&rank.to_string(), stats));
         }
     }
-    lines.push(line("sum", &sum));
+    if ranks.len() > 1 {
+        lines.push(line("sum", &sum));
+    }
     let widths: Vec<usize> = (0..COLUMNS.len())
         .map(|at| lines.iter().map(|(_, cells, _)| cells[at].chars().count()).max().unwrap_or(0))
         .collect();
@@ -72,7 +75,7 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
         }
         let _ = write!(text, "  {devices}");
     }
-    let missing: Vec<u32> = (0..size).filter(|rank| !ranks.contains_key(rank)).collect();
+    let missing: Vec<u32> = expected.into_iter().filter(|rank| !ranks.contains_key(rank)).collect();
     if !missing.is_empty() {
         let _ = write!(text, "\n  not counted, because they did not finalize: {}", rank_list(missing));
     }
@@ -116,7 +119,8 @@ mod tests {
             stats.totals[4] = (1, 1 << 20);
             stats
         };
-        let table = stats_table(3, &BTreeMap::from([(0, of("shmdev", 2, 100)), (2, of("niodev", 10, 5000))]));
+        let table =
+            stats_table(0..3, &BTreeMap::from([(0, of("shmdev", 2, 100)), (2, of("niodev", 10, 5000))]));
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines[0], "traffic of the ranks: number (bytes)");
         assert_eq!(
@@ -138,7 +142,7 @@ mod tests {
     #[test]
     fn sums_do_not_overflow() {
         let most = RankStats { devices: Vec::new(), totals: [(1, u64::MAX); COLUMNS.len()] };
-        let table = stats_table(2, &BTreeMap::from([(0, most.clone()), (1, most)]));
+        let table = stats_table(0..2, &BTreeMap::from([(0, most.clone()), (1, most)]));
         assert!(table.contains("2 (16384.0 PiB)"), "{table}");
     }
 }

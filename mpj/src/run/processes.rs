@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use mpj_devices::{Exit, ExitEvent, Registry};
 
-use super::threads::{self, JobError, prepare};
+use super::threads::{self, JobError, RankFailure, prepare};
 use super::timeout::{leave_before, timeout};
 use super::{Caller, TraceGuard};
 use crate::boot::{self, Boot, LocalRanks, ThreadBoot, detect};
@@ -48,26 +48,23 @@ where
     };
     // A launcher receives every rank's failure, and prints the root cause.
     let is_reported = first.reports_failures();
-    let failed = |(rank, result): (u32, Result<(), threads::RankFailure>)| {
-        let failure = result.err()?;
-        Some(JobError::new(rank as usize, failure.cause, failure.panicked))
-    };
-    let mut failures: Vec<JobError> = ranks.into_iter().zip(results).filter_map(failed).collect();
-    let followers = |rank: u32| failures.iter().filter(|failure| failure.rank() != rank as usize).count();
+    let failed = |(rank, result): (u32, Result<(), RankFailure>)| Some((rank as usize, result.err()?));
+    let mut failures: Vec<(usize, RankFailure)> = ranks.into_iter().zip(results).filter_map(failed).collect();
     if let (Some(code), Some(ExitEvent { rank, exit: Exit::Died(cause) })) =
         (first.abort_code(), first.roster().first_death())
     {
         // An abort takes precedence over the results of all ranks.
-        let mut error = JobError::new(rank as usize, cause.to_string(), false);
-        (error.aborted, error.followers, error.is_reported) = (Some(code), followers(rank), is_reported);
+        let mut error = JobError::new(rank as usize, cause.to_string(), false).with_others(failures);
+        (error.aborted, error.is_reported) = (Some(code), is_reported);
         return Some(error);
     }
     let order: Vec<u32> = first.roster().since(0).into_iter().map(|event| event.rank).collect();
-    failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
-    let followers = failures.len().saturating_sub(1);
-    let mut error = failures.into_iter().next();
-    error.iter_mut().for_each(|error| (error.followers, error.is_reported) = (followers, is_reported));
-    error
+    failures.sort_by_key(|(failed, _)| order.iter().position(|rank| *rank as usize == *failed));
+    let mut failures = failures.into_iter();
+    let (rank, failure) = failures.next()?;
+    let mut error = JobError::new(rank, failure.cause, failure.panicked).with_others(failures);
+    error.is_reported = is_reported;
+    Some(error)
 }
 
 /// Joins the job as the only rank of this process (MPI_Init). Without a launcher the job has one rank. Under a launcher

@@ -20,6 +20,9 @@ use crate::world::World;
 /// The exit code of a job in which a rank panicked, as of any Rust program.
 const PANICKED: u8 = 101;
 
+/// The maximum number of other causes that are printed.
+const MAX_OTHERS: usize = 16;
+
 /// The failure of a job: the rank that failed first, and the cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobError {
@@ -28,14 +31,26 @@ pub struct JobError {
     panicked: bool,
     pub(super) aborted: Option<i32>,
     timed_out: bool,
-    /// The number of other ranks that have failed.
+    /// The number of other ranks that have failed because of another rank, or for the same cause.
     pub(super) followers: usize,
+    /// The ranks that have failed for causes of their own, and these causes.
+    pub(super) others: Vec<(usize, String)>,
     pub(super) is_reported: bool,
 }
 
 impl JobError {
     pub(crate) fn new(rank: usize, cause: String, panicked: bool) -> Self {
-        JobError { rank, cause, panicked, aborted: None, timed_out: false, followers: 0, is_reported: false }
+        let (followers, others) = (0, Vec::new());
+        JobError {
+            rank,
+            cause,
+            panicked,
+            aborted: None,
+            timed_out: false,
+            followers,
+            others,
+            is_reported: false,
+        }
     }
 
     pub(super) fn timed_out(report: String) -> Self {
@@ -44,15 +59,36 @@ impl JobError {
 
     /// Returns what to print for the failure, if it was not printed when it happened.
     pub(super) fn summary(&self) -> Option<String> {
-        let ranks = if self.followers == 1 { "rank" } else { "ranks" };
-        match (self.timed_out || self.is_reported, self.panicked, self.followers) {
-            (true, ..) | (_, true, 0) => None,
-            (_, true, others) => {
-                Some(format!("rank {} panicked; {others} {ranks} failed because of it", self.rank))
-            }
-            (_, false, 0) => Some(self.to_string()),
-            (_, false, others) => Some(format!("{self}; {others} {ranks} failed because of it")),
+        let is_printed = self.panicked && self.followers == 0 && self.others.is_empty();
+        if self.timed_out || self.is_reported || is_printed {
+            return None;
         }
+        let mut summary =
+            if self.panicked { format!("rank {} panicked", self.rank) } else { self.to_string() };
+        match self.followers {
+            0 => {}
+            1 => summary += "; 1 rank failed because of it",
+            ranks => summary += &format!("; {ranks} ranks failed because of it"),
+        }
+        for (rank, cause) in self.others.iter().take(MAX_OTHERS) {
+            summary += &format!("\n  also: rank {rank} {cause}");
+        }
+        if let more @ 1.. = self.others.len().saturating_sub(MAX_OTHERS) {
+            summary += &format!("\n  and {more} more");
+        }
+        Some(summary)
+    }
+
+    /// Sets the other ranks that have failed.
+    pub(super) fn with_others(mut self, failures: impl IntoIterator<Item = (usize, RankFailure)>) -> Self {
+        let rank = self.rank;
+        for (other, failure) in failures.into_iter().filter(|(other, _)| *other != rank) {
+            match failure.is_consequence || failure.cause == self.cause {
+                true => self.followers += 1,
+                false => self.others.push((other, failure.cause)),
+            }
+        }
+        self
     }
 
     pub(super) fn exit_code(&self) -> u8 {
@@ -236,7 +272,7 @@ where
             spawned.map_err(|e| {
                 let cause = format!("could not start: {e}");
                 roster.report(rank, Exit::Died(cause.as_str().into()));
-                RankFailure { cause, panicked: false }
+                RankFailure { cause, panicked: false, is_consequence: false }
             })
         };
         let started: Vec<_> = boots.into_iter().map(spawn).collect();
@@ -251,6 +287,8 @@ where
 pub(crate) struct RankFailure {
     pub(crate) cause: String,
     pub(crate) panicked: bool,
+    /// Whether the cause names another rank.
+    pub(crate) is_consequence: bool,
 }
 
 impl RankFailure {
@@ -258,7 +296,7 @@ impl RankFailure {
         let text = panic.downcast_ref::<&str>().copied();
         let text =
             text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        RankFailure { cause: format!("panicked: {text}"), panicked: true }
+        RankFailure { cause: format!("panicked: {text}"), panicked: true, is_consequence: false }
     }
 }
 
@@ -279,7 +317,7 @@ where
     let world = World::join(boot, registry, config).map_err(|e| {
         let cause = format!("could not start: {}", e.why());
         roster.report(rank, Exit::Died(cause.as_str().into()));
-        RankFailure { cause, panicked: false }
+        RankFailure { cause, panicked: false, is_consequence: false }
     })?;
     let engine = Arc::downgrade(world.engine());
     watch.set_phase(rank, RankPhase::Running(Weak::clone(&engine)));
@@ -287,12 +325,7 @@ where
     let run = || f(world.clone()).map_err(|error| format!("returned an error: {error}"));
     let outcome = catch_unwind(AssertUnwindSafe(run));
     watch.set_phase(rank, RankPhase::Returned(engine));
-    let report_cause_of = |cause: &str| {
-        if let Some(first) = error::cause_of(cause).filter(|first| *first != rank) {
-            roster.report_cause(rank, first);
-        }
-    };
-    let (failure, thrown) = match outcome {
+    let (mut failure, thrown) = match outcome {
         // It drops buffers of requests that the rank has dropped.
         Ok(Ok(value)) => match catch_unwind(AssertUnwindSafe(|| world.finalize())) {
             Ok(stats) => {
@@ -301,10 +334,13 @@ where
             }
             Err(panic) => (RankFailure::panicked(panic.as_ref()), Some(panic)),
         },
-        Ok(Err(cause)) => (RankFailure { cause, panicked: false }, None),
+        Ok(Err(cause)) => (RankFailure { cause, panicked: false, is_consequence: false }, None),
         Err(panic) => (RankFailure::panicked(panic.as_ref()), Some(panic)),
     };
-    report_cause_of(&failure.cause);
+    if let Some(first) = error::cause_of(&failure.cause).filter(|first| *first != rank) {
+        failure.is_consequence = true;
+        roster.report_cause(rank, first);
+    }
     world.report_death(&failure.cause);
     thrown.into_iter().for_each(drop_panic_payload);
     Err(failure)
@@ -325,14 +361,13 @@ fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<V
         // Take the cause from the roster: a rank that aborts the job can fail with another error later, or return.
         let rank = rank as usize;
         let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
-        let followers = failures.iter().filter(|(other, _)| *other != rank).count();
-        return Err(JobError { followers, ..JobError::new(rank, cause.to_string(), panicked) });
+        return Err(JobError::new(rank, cause.to_string(), panicked).with_others(failures));
     }
-    let followers = failures.len().saturating_sub(1);
-    match failures.into_iter().next() {
+    let mut failures = failures.into_iter();
+    match failures.next() {
         None => Ok(values),
         Some((rank, failure)) => {
-            Err(JobError { followers, ..JobError::new(rank, failure.cause, failure.panicked) })
+            Err(JobError::new(rank, failure.cause, failure.panicked).with_others(failures))
         }
     }
 }

@@ -64,7 +64,7 @@ impl Watch {
 
     pub(super) fn stats(&self) -> Option<String> {
         let stats = lock(&self.stats);
-        (!stats.is_empty()).then(|| stats_table(self.phases.len() as u32, &stats))
+        (!stats.is_empty()).then(|| stats_table(self.phases.keys().copied(), &stats))
     }
 
     pub(crate) fn table(&self) -> String {
