@@ -1,5 +1,5 @@
-//! Validation of a received message: all offsets and counts, in one step per section and per record. Elements (`bool`,
-//! `char`) and objects are checked when they are read.
+//! Validation of a received message: all offsets and counts, in time proportional to the number of sections and
+//! records. Elements (`bool`, `char`) and objects are checked when they are read.
 
 use crate::header::{
     self, ALIGN, MESSAGE_HEADER_LEN, MessageHeader, RECORD_ALIGN, RECORD_HEADER_LEN, SectionHeader, align_up,

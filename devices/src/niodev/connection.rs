@@ -91,8 +91,8 @@ impl TcpConnection {
         out.write_out(self)
     }
 
-    /// Retries to write the remaining bytes, for the flusher; returns whether to retry again. If the connection is in
-    /// the flusher's list again, this returns false without a write.
+    /// Tries again to write the remaining bytes, for the flusher; returns whether another attempt is needed. If the
+    /// connection is in the flusher's list again, returns false without a write.
     pub(super) fn retry_write(&self) -> bool {
         let mut out = self.out();
         !out.in_flusher && out.write_out(self)

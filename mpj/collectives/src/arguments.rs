@@ -16,10 +16,10 @@ pub struct Neighbor {
     pub block: u32,
 }
 
-/// The arguments of a collective call on one rank. An algorithm uses those that its operation has, and reads and writes
-/// only these buffers of the caller:
+/// The arguments of a collective call on one rank. An algorithm uses those that its operation has. It uses the caller's
+/// buffers by these rules:
 ///
-/// * The root of a broadcast only reads its receive buffer, the other ranks only write it.
+/// * The root of a broadcast only reads its receive buffer. The other ranks receive into theirs, and send from it.
 /// * In a reduction to a root, the other ranks must not use the receive buffer.
 /// * In a gather and a scatter, only the root uses `recv` and `send`, which can panic on other ranks.
 /// * The send buffer is never written.
@@ -52,8 +52,8 @@ pub struct Arguments<'a> {
     pub send: Blocks<'a>,
     /// The places for the blocks that this rank receives.
     pub recv: Blocks<'a>,
-    /// The neighbours from which this rank receives, in the order of their messages. The `k`th message from one of them
-    /// to another is the `k`th that the other receives from it.
+    /// The neighbours from which this rank receives, in the order of the messages. If a rank occurs several times, its
+    /// `k`th message to this rank belongs to its `k`th entry.
     pub sources: &'a [Neighbor],
     /// The neighbours to which this rank sends, in the order of their messages.
     pub destinations: &'a [Neighbor],
@@ -120,8 +120,8 @@ impl fmt::Debug for Arguments<'_> {
     }
 }
 
-/// Divides `count` items into `size` blocks, the first of which can be one item longer. Returns the start and length of
-/// block `r`.
+/// Divides `count` items into `size` blocks, of which the first `count % size` are one item longer than the others.
+/// Returns the start and length of block `r`.
 pub fn block_range(r: u32, size: u32, count: usize) -> (usize, usize) {
     let (r, size) = (r as usize, size as usize);
     let (each, more) = (count / size, count % size);

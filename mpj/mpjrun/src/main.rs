@@ -91,7 +91,7 @@ struct Cli {
     /// [default: MPJ_TRACE, or no trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Prints the traffic of each rank by protocol, and its devices, except of ranks that failed or were killed
+    /// Prints the traffic of each rank by protocol, and its devices, except for ranks that failed or were killed
     /// [default: MPJ_STATS, or no]
     #[arg(long)]
     stats: bool,
@@ -109,7 +109,7 @@ const AFTER: &str = "\
 Exit codes:
   0        all ranks finished without error
   1 to 255 code of the process that caused the failure, or 128 + n if signal n killed it
-  CODE     a rank called abort(CODE); the lowest eight bits, or 1 if only these are 0
+  CODE     a rank called abort(CODE); the lowest eight bits, or 1 if these are 0 and CODE is not
   1        a process exited with 0 before its ranks had left the job, or without joining a job that
            others joined, or violated the control protocol; output could not be written; mpjrun
            failed, for example without memory

@@ -129,8 +129,31 @@ impl CallDigest {
                 "called {self} with the algorithm {theirs}, this rank with {ours}: the lengths, the operations or the \
                  rules differ (MPJ_COLL_*, dup_with_rules)"
             ),
-            _ => format!("called {self} with a different root, operation or length"),
+            _ => self.describe_other_value(mine),
         }
+    }
+
+    /// Describes a call with another agreed value. A root from [`DIGEST_PRIME`] on, which only the largest jobs have, is
+    /// named modulo that number.
+    fn describe_other_value(self, mine: CallDigest) -> String {
+        use Operation::{Allgather, Allreduce, Bcast, Exscan, Gather, Reduce, Scan, Scatter};
+        use Operation::{GatherBuffers, ReduceScatter, ReduceScatterBlock, ScatterBuffers, ScatterObject};
+        let what = match self.operation() {
+            Some(Bcast | Gather | Scatter | GatherBuffers | ScatterBuffers | ScatterObject) => {
+                return format!(
+                    "called {self} with root {}, this rank with root {}",
+                    self.0 >> 16,
+                    mine.0 >> 16
+                );
+            }
+            Some(Reduce) => "a different root or operation",
+            Some(Allreduce | Scan | Exscan | ReduceScatter | ReduceScatterBlock) => {
+                "a different operation or length"
+            }
+            Some(Allgather) => "a different length",
+            _ => "different arguments",
+        };
+        format!("called {self} with {what}")
     }
 }
 
@@ -194,7 +217,12 @@ mod tests {
         let said = |theirs: CallDigest| theirs.describe_mismatch(linear);
         assert_eq!(
             said(digest(Operation::Bcast, 2, "linear")),
-            "called bcast with a different root, operation or length"
+            "called bcast with root 2, this rank with root 1"
+        );
+        let reductions = [1, 2].map(|agreed| digest(Operation::Reduce, agreed, "linear"));
+        assert_eq!(
+            reductions[0].describe_mismatch(reductions[1]),
+            "called reduce with a different root or operation"
         );
         assert_eq!(said(digest(Operation::Barrier, 1, "linear")), "called barrier instead");
         assert_eq!(said(CallDigest::from_bits(0xff)), "called an unknown collective instead");

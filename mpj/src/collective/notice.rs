@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   tag         bit 31: 1   30 ... 0: sequence number
-//!   immediate   Failed: 0x100   Completed: 0x200   Query: the digest of the sender's call, which has an operation code
+//!   immediate   Failed: 0x100   Completed: 0x200   Query: the digest of the sender's call (its lowest byte is not 0)
 //!   body        Failed: class, origin rank, rank that has left or u32::MAX (u32 each, little-endian), text
 //! ```
 
@@ -154,7 +154,8 @@ impl Notice {
                 Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
             };
             if let Ok(source) = source {
-                // `read` does not wait for a body, so the body must come with the header: do not use zero copy.
+                // `read` does not wait for a body: do not use zero copy, so that the body comes with the header. With a
+                // low eager limit or without credit it comes later, and the receiver discards it.
                 let source = source.with_path(Some(DataPath::Auto));
                 let _ =
                     context.engine().send(context.channel(), rank, tag, source, Mode::Standard, Coalesce::No);

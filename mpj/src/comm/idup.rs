@@ -9,7 +9,8 @@ use crate::request::{RequestRef, Waitable, consumed_error};
 
 impl<K> Communicator<K> {
     /// Starts the duplication of this communicator (MPI_Comm_idup). It is a collective like any other: all ranks start
-    /// the collectives of a communicator in the same order. The duplicate gets the attributes that this one has now.
+    /// the collectives of a communicator in the same order. The duplicate gets the attributes that this one has now,
+    /// as far as their keys copy them ([`Key`](crate::Key)).
     ///
     /// ```
     /// # mpj::threads(3, |world| {

@@ -265,7 +265,7 @@ impl Qp {
     /// Posts a datagram, and requests its completion.
     ///
     /// # Safety
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send). `to` is dropped after this queue pair, because the request can use it until then.
     pub(crate) unsafe fn send_to(
         &self,
         id: u64,

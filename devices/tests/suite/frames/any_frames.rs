@@ -47,7 +47,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Drops and completes steps so that they follow the call order that [`mpj_devices::Sink`] requires of a device.
+/// Drops and completes steps so that they follow the call order that [`mpj_devices::Sink`] requires of a device, except
+/// that frames can follow a loss.
 fn well_ordered(steps: Vec<Step>) -> Vec<Step> {
     let mut left: Option<usize> = None;
     let mut out = Vec::new();

@@ -228,8 +228,8 @@ fn rank_0_may_come_last() {
     assert_pairs(&[first, one, two].map(Job::end), "aaa");
 }
 
-/// Hosts in network namespaces, on each of which a bridge has the same address. The name of rank 0's host is known when
-/// the other ranks have waited for some time.
+/// Each host is a network namespace, and has a bridge with the same address as on the others. The name of rank 0's host
+/// becomes known only after the other ranks have waited for some time.
 fn environment_hosts_with_a_late_name() {
     let netns = concat!(env!("CARGO_MANIFEST_DIR"), "/check/netns-hosts");
     let on_hosts = |role: &str| {
@@ -332,7 +332,7 @@ fn strangers_do_not_keep_ranks_out() {
     };
     let mut strangers: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
     strangers[3].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    // Replayed bytes of a hello, without a proof.
+    // The beginning of a hello, which never continues.
     strangers[4].write_all(b"MPJ>\x02").unwrap();
     let ended = [first, start_rank(1, 2, port, "pairs", &[])].map(Job::end);
     assert_pairs(&ended, "aa");

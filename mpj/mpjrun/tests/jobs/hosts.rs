@@ -204,8 +204,8 @@ fn errors_name_the_host_or_the_parameter() {
     run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 has 4 ranks, but -n is 5"]);
 }
 
-/// Counts, on all ranks, the `neighbors` that are on another host than the rank. Each rank gets the numbers of its
-/// neighbours by a neighbourhood collective, and they must be `neighbors`.
+/// Returns the number of neighbours on another host than the rank itself, summed over all ranks; `neighbors` are those
+/// of this rank. Also asserts that a neighbourhood collective delivers the numbers of exactly these neighbours.
 fn edges_between_hosts(comm: &TopologyComm, neighbors: &[Option<usize>]) -> Result<usize, Error> {
     let mut got = vec![usize::MAX; neighbors.len()];
     comm.neighbor_allgather(&[comm.rank()], &mut got)?;

@@ -33,7 +33,8 @@ pub(in crate::boot) enum FromRoot {
     ToProcess { rank: u32, message: ToProcess },
     /// A message to all processes of the host. Those that join later get it as well.
     ToJoined(ToProcess),
-    /// The job has failed, and its time to end in order is over. The processes of the host get this code.
+    /// The job has failed, and the time for an orderly end is over. The agent passes this code on to the processes of
+    /// its host ([`ToProcess::JobEnds`]).
     JobEnds { code: u8 },
     /// The agent can watch the host of the root at this address.
     Watch { at: SocketAddr },

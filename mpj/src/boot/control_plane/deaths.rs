@@ -2,7 +2,7 @@
 //!
 //! The first death is sent at once. One failure entails others, so the deaths that follow within [`INTERVAL`] are sent
 //! together, as runs of ranks with one cause. Within such a batch, the first death stays the first; the others are
-//! ordered by cause and rank, which makes the runs long.
+//! grouped by cause and sorted by rank, which makes the runs long.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ const MAX_CAUSES: usize = 256;
 /// The cause that processes get for a rank whose own cause is not passed on.
 const OTHER_CAUSE: &str = "failed; its cause was not passed on, because ranks had died for 256 other causes";
 
-/// The maximum length of a message before encoding; a run of ranks counts as [`RUN_LEN`] bytes.
+/// The limit for the length of a message before encoding; a run of ranks counts as [`RUN_LEN`] bytes. A message with a
+/// single group can exceed it by the length of the cause.
 const MAX_BATCH: usize = MAX_MESSAGE / 2;
 const RUN_LEN: usize = 10;
 

@@ -27,7 +27,7 @@ pub(crate) struct Params {
     pub(crate) iterations: usize,
     /// Subtracted from the diagonal.
     pub(crate) shift: f64,
-    /// Reciprocal of the condition number of the sum of products.
+    /// Approximate reciprocal of the condition number of the matrix without the shift.
     pub(crate) rcond: f64,
     /// The published eigenvalue estimate.
     pub(crate) zeta: f64,
