@@ -134,7 +134,7 @@
 //! # struct Sent(u8);
 //! impl mpj_datatypes::derive_support::Received<'_> for Sent {}
 //! ```
-//! The macro implements no other unsafe trait:
+//! The macro implements no unsafe trait with other functions:
 //! ```compile_fail,E0407
 //! mod fake {
 //!     pub use std::marker::Send as Receivable;
@@ -193,6 +193,7 @@ impl Datatype {
 
     /// Returns the primitive of a `#[repr(transparent)]` structure. The argument is a function that returns its field.
     pub const fn derived_primitive<T: Equivalent, F: Equivalent>(_: fn(T) -> F) -> Option<Primitive> {
+        const { assert!(size_of::<T>() == size_of::<F>(), "a transparent structure is as large as its field") };
         F::PRIMITIVE
     }
 

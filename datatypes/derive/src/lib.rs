@@ -45,19 +45,19 @@ fn rejected(input: &DeriveInput, facade: &FacadeCrate, why: &syn::Error) -> Toke
     let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
     let buffers = facade.buffers.then(|| {
         quote! {
-            // SAFETY: never compiled to a program.
+            // SAFETY: the function never returns. A program can redirect `compile_error!`, and so be compiled.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #clause {
                 fn send_buf(&self) -> #krate::raw::Buf {
-                    ::core::unreachable!()
+                    loop {}
                 }
             }
 
-            // SAFETY: never compiled to a program.
+            // SAFETY: the function never returns. A program can redirect `compile_error!`, and so be compiled.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #clause {
                 fn recv_buf(&mut self) -> #krate::raw::Buf {
-                    ::core::unreachable!()
+                    loop {}
                 }
             }
         }
