@@ -6,7 +6,7 @@ use checks::{Layout, layout};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate, parse_quote};
+use syn::{DeriveInput, Fields, GenericParam, Generics, Member, Path, Type, WherePredicate, parse_quote};
 
 /// Implements `Equivalent` and, if all fields are `Receivable`, `Receivable`.
 ///
@@ -71,7 +71,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
     let fields = checks::fields(input)?;
     let (members, types): (Vec<Member>, Vec<&Type>) = members(fields);
 
-    let name = &input.ident;
+    let (name, this) = (&input.ident, binding());
     let mut generics = input.generics.clone();
     let parameters: Vec<_> = input.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     let clause = generics.make_where_clause();
@@ -95,30 +95,11 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
         (Layout::Transparent, [member], [only]) => transparent(&krate, member, only),
         _ => (TokenStream::new(), structure(input, &krate, &members, &types)),
     };
-    let this = binding();
     let receivable = each_field(&members, &types, |member, span| {
         let check = quote_spanned!(span=> <#krate::Datatype>::derived_received::<Self, _>);
         quote!(#check(|#this| unsafe { &raw const (*#this).#member });)
     });
-    let buffers = facade.buffers.then(|| {
-        quote! {
-            // SAFETY: `item` describes one initialised item.
-            #[automatically_derived]
-            unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #sent_clause {
-                fn send_buf(&self) -> #krate::raw::Buf {
-                    <#krate::raw::Buf>::item(self)
-                }
-            }
-
-            // SAFETY: `item_mut` describes one item of a `Receivable` type.
-            #[automatically_derived]
-            unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #received_clause {
-                fn recv_buf(&mut self) -> #krate::raw::Buf {
-                    <#krate::raw::Buf>::item_mut(self)
-                }
-            }
-        }
-    });
+    let buffers = facade.buffers.then(|| buffer_impls(&krate, name, &sent, &generics));
     Ok(quote! {
         // SAFETY: the datatype contains only the fields, at their offsets, and its extent is the size of the structure.
         // The bytes of a field are initialised and immutable in the structure as they are in the field.
@@ -143,6 +124,29 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
 
         #buffers
     })
+}
+
+/// Implements `SendBuf` with the bounds of `sent`, and `RecvBuf` with those of `received`.
+fn buffer_impls(krate: &Path, name: &Ident, sent: &Generics, received: &Generics) -> TokenStream {
+    let (impl_generics, type_generics, sent_clause) = sent.split_for_impl();
+    let received_clause = &received.where_clause;
+    quote! {
+        // SAFETY: `item` describes one initialised item.
+        #[automatically_derived]
+        unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #sent_clause {
+            fn send_buf(&self) -> #krate::raw::Buf {
+                <#krate::raw::Buf>::item(self)
+            }
+        }
+
+        // SAFETY: `item_mut` describes one item of a `Receivable` type.
+        #[automatically_derived]
+        unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #received_clause {
+            fn recv_buf(&mut self) -> #krate::raw::Buf {
+                <#krate::raw::Buf>::item_mut(self)
+            }
+        }
+    }
 }
 
 /// Returns `PRIMITIVE` and the body of `datatype` for a `#[repr(transparent)]` structure.

@@ -52,8 +52,7 @@ pub(crate) struct QpSizes {
     pub(crate) sends: usize,
     /// The number of receive work requests; 0 with a shared receive queue.
     pub(crate) receives: usize,
-    /// The requested number of bytes that can be copied into a work request. [`Qp`] halves it until the device accepts
-    /// it; see [`Qp::inline`].
+    /// The requested number of bytes that can be copied into a work request; [`Qp::inline`] can be smaller.
     pub(crate) inline: usize,
 }
 
@@ -99,8 +98,7 @@ impl fmt::Debug for Qp {
 }
 
 impl Qp {
-    /// Creates a queue pair for a connection, in the state RESET: [`to_init`](Self::to_init) is next. It takes its
-    /// receives from the shared queue `receives`.
+    /// Creates a queue pair for a connection, in the state RESET. Its receives come from the shared queue `receives`.
     pub(crate) fn reliable_connected(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
