@@ -36,8 +36,8 @@ fn run(input: proc_macro::TokenStream, facade: &FacadeCrate) -> proc_macro::Toke
     expand(&input, facade).unwrap_or_else(|why| rejected(&input, facade, &why)).into()
 }
 
-/// Returns the expansion for a rejected structure: the error and, for `mpj`, placeholders of the buffer traits. Without
-/// them the compiler would report a second error at each use of the structure as a buffer.
+/// Returns the expansion for a rejected structure: the error and, for `mpj`, empty implementations of the buffer traits.
+/// Without them the compiler would report a second error at each use of the structure as a buffer.
 fn rejected(input: &DeriveInput, facade: &FacadeCrate, why: &syn::Error) -> TokenStream {
     let error = why.to_compile_error();
     let Ok(krate) = crate_path(input, facade) else { return error };
@@ -71,7 +71,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
     let fields = checks::fields(input)?;
     let (members, types): (Vec<Member>, Vec<&Type>) = members(fields);
 
-    let (name, this) = (&input.ident, binding());
+    let name = &input.ident;
     let mut generics = input.generics.clone();
     let parameters: Vec<_> = input.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     let clause = generics.make_where_clause();
@@ -95,10 +95,7 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
         (Layout::Transparent, [member], [only]) => transparent(&krate, member, only),
         _ => (TokenStream::new(), structure(input, &krate, &members, &types)),
     };
-    let receivable = each_field(&members, &types, |member, span| {
-        let check = quote_spanned!(span=> <#krate::Datatype>::derived_received::<Self, _>);
-        quote!(#check(|#this| unsafe { &raw const (*#this).#member });)
-    });
+    let receivable = receivable_checks(&krate, &members, &types);
     let buffers = facade.buffers.then(|| buffer_impls(&krate, name, &sent, &generics));
     Ok(quote! {
         // SAFETY: the datatype contains only the fields, at their offsets, and its extent is the size of the structure.
@@ -123,6 +120,16 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
         }
 
         #buffers
+    })
+}
+
+/// Returns statements that compile only if the fields can be received.
+fn receivable_checks(krate: &Path, members: &[Member], types: &[&Type]) -> Vec<TokenStream> {
+    let this = binding();
+    each_field(members, types, |member, span| {
+        let check = quote_spanned!(span=> <#krate::Datatype>::derived_received::<Self, _>);
+        // SAFETY of the generated code: it only computes an address, and is never called.
+        quote!(#check(|#this| unsafe { &raw const (*#this).#member });)
     })
 }
 

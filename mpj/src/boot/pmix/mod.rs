@@ -47,7 +47,8 @@ use client::{PmixClient, REPLY_LIMIT};
 use server::ServerAddress;
 
 /// Joins the job for which a PMIx server has started this process. Returns `None` if no server has started it, and no
-/// boots if it has started only this process. `on_job_end` is called when the job has failed, or the agent of this host has ended too early.
+/// boots if it has started only this process. `on_job_end` is called when the job has failed, or the agent of this host
+/// has ended too early.
 ///
 /// # Errors
 /// The server or the agent of this host cannot be reached, or a variable or a reply is invalid.

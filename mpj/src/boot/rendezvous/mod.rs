@@ -72,8 +72,8 @@ pub(super) struct Rendezvous {
     caller: Caller,
 }
 
-/// Joins the job that the variables of this process describe. Returns `None` if there are no such variables, or the job
-/// has one rank. `is_requested` is whether the user has requested this way of starting. `on_job_end` is called when the
+/// Joins the job that the variables of this process describe. Returns `None` if there are no such variables, and no boots
+/// if the job has one rank. `is_requested` is whether the user has requested this way of starting. `on_job_end` is called when the
 /// job has failed, or the agent of this host has ended too early.
 ///
 /// # Errors
