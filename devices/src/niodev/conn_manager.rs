@@ -5,6 +5,9 @@
 //! has or had a connection, or can no longer have one; or it is the lower rank and waits for the verdict on its own
 //! connection. So the lower rank's connection wins. Two connections are never established, because the lower rank
 //! accepts only while no proof of its own is pending, and sends no proof after it has accepted.
+//!
+//! The accepting rank might compute between the proof and the verdict, and the connecting rank might have closed the
+//! connection meanwhile. Then the accepting rank sends no verdict, so that its own attempts continue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,9 +29,15 @@ const MAX_ACCEPTS_PER_POLL: usize = 1024;
 /// The time for which this rank accepts no connections after it has run out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// If an accepted connection ended before anything arrived, the peer is reported lost after this time and this number of
+/// polls, whichever is later. Meanwhile the roster usually reports the peer's exit.
+const UNCONFIRMED_TIMEOUT: Duration = Duration::from_secs(5);
+const UNCONFIRMED_POLLS: u32 = 64;
+
 #[derive(Debug)]
 pub(super) enum NioConnEvent {
-    Established(Arc<TcpConnection>),
+    /// The flag tells whether this rank has accepted the connection.
+    Established(Arc<TcpConnection>, bool),
     /// The peer cannot be reached, for the reason given.
     Lost(u32, String),
 }
@@ -46,7 +55,19 @@ pub(super) struct NioConnManager {
     reserve_fd: Option<OwnedFd>,
     pub(super) half_open: HalfOpenTable,
     retries: Vec<(Instant, Connector)>,
+    /// At most one for each peer.
+    unconfirmed_ends: Vec<UnconfirmedEnd>,
     outcomes: Vec<NioConnEvent>,
+}
+
+/// The end of an accepted connection on which nothing has arrived. The peer might have exited in an orderly way before it
+/// received the verdict, so that it could not send a goodbye.
+#[derive(Debug)]
+struct UnconfirmedEnd {
+    peer: u32,
+    why: String,
+    since: Instant,
+    polls: u32,
 }
 
 impl NioConnManager {
@@ -60,6 +81,7 @@ impl NioConnManager {
             reserve_fd: Some(socket::spare().ok_or(Errno::MFILE)?),
             half_open: HalfOpenTable::new(),
             retries: Vec::new(),
+            unconfirmed_ends: Vec::new(),
             outcomes: Vec::new(),
         })
     }
@@ -88,14 +110,14 @@ impl NioConnManager {
 
     /// Performs the work that is due by the clock, and returns the events since the last call.
     pub(super) fn outcomes(&mut self) -> Vec<NioConnEvent> {
-        if self.is_busy() || !self.half_open.is_empty() {
+        if self.is_busy() || !self.half_open.is_empty() || !self.unconfirmed_ends.is_empty() {
             self.tick(Instant::now());
         }
         std::mem::take(&mut self.outcomes)
     }
 
     #[cold]
-    fn tick(&mut self, now: Instant) {
+    pub(super) fn tick(&mut self, now: Instant) {
         self.half_open.note_poll();
         while let Some(late) = self.half_open.take_late_stranger(now) {
             self.reject(late);
@@ -115,9 +137,23 @@ impl NioConnManager {
             let started = HalfOpen::connect(&self.shared.id, connector);
             self.on_connect(started);
         }
+        self.unconfirmed_ends.iter_mut().for_each(|end| end.polls += 1);
+        self.report_unconfirmed_ends(|end| {
+            end.polls > UNCONFIRMED_POLLS && now.saturating_duration_since(end.since) > UNCONFIRMED_TIMEOUT
+        });
         if !self.accepting && self.resume_at.is_none_or(|when| when <= now) {
             self.resume(now);
         }
+    }
+
+    /// Records the end of an accepted connection on which nothing has arrived.
+    pub(super) fn on_unconfirmed_end(&mut self, peer: u32, why: String) {
+        self.unconfirmed_ends.push(UnconfirmedEnd { peer, why, since: Instant::now(), polls: 0 });
+    }
+
+    fn report_unconfirmed_ends(&mut self, mut which: impl FnMut(&UnconfirmedEnd) -> bool) {
+        let ends = self.unconfirmed_ends.extract_if(.., |end| which(end));
+        self.outcomes.extend(ends.map(|end| NioConnEvent::Lost(end.peer, end.why)));
     }
 
     /// Returns whether a descriptor is reserved, after an attempt to reserve one.
@@ -227,7 +263,12 @@ impl NioConnManager {
 
     /// Sends the verdict to a peer that has proved its identity, and establishes the connection if it is accepted.
     fn send_verdict(&mut self, half: HalfOpen) {
+        if !half.is_awaiting_verdict() {
+            return self.reject(half);
+        }
         let peer = half.handshake.from();
+        // A peer that connects again has not exited: it has lost the connection.
+        self.report_unconfirmed_ends(|end| end.peer == peer);
         let connection = self.shared.connection(peer);
         let is_lower = self.shared.id.rank < peer;
         let own_attempt = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
@@ -241,7 +282,7 @@ impl NioConnManager {
         };
         let sent = socket::send(&half.stream, &[verdict.to_byte()]) == Ok(1);
         if verdict == Verdict::Accept && sent {
-            self.establish(&connection, half.stream);
+            self.establish(&connection, half.stream, true);
         } else {
             drop(half);
             self.has_reserve();
@@ -251,7 +292,7 @@ impl NioConnManager {
     fn on_verdict(&mut self, half: HalfOpen, verdict: Verdict) {
         let HalfOpen { stream, role: Role::Connects(mut connector, _), .. } = half else { return };
         match verdict {
-            Verdict::Accept => self.establish(&connector.connection, stream),
+            Verdict::Accept => self.establish(&connector.connection, stream, false),
             Verdict::Duplicate => {
                 let when = connector.on_duplicate(Instant::now());
                 self.retries.push((when, connector));
@@ -263,14 +304,14 @@ impl NioConnManager {
         }
     }
 
-    fn establish(&mut self, connection: &Arc<TcpConnection>, stream: OwnedFd) {
+    fn establish(&mut self, connection: &Arc<TcpConnection>, stream: OwnedFd, accepted: bool) {
         let peer = connection.peer.0;
         while let Some(other) = self.half_open.take_if(|half| half.target() == Some(peer)) {
             drop(other);
         }
         self.retries.retain(|(_, connector)| connector.connection.peer.0 != peer);
         if connection.establish(stream) {
-            self.outcomes.push(NioConnEvent::Established(Arc::clone(connection)));
+            self.outcomes.push(NioConnEvent::Established(Arc::clone(connection), accepted));
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct TcpConnection {
     /// Whether the endpoint was dropped with unsent bytes, so that the connection cannot end with a goodbye.
     truncated: AtomicBool,
     registration: Mutex<PollerRegistration>,
-    out: Mutex<SendBuffer>,
+    send_buffer: Mutex<SendBuffer>,
 }
 
 /// The registration at the poller.
@@ -42,7 +42,7 @@ impl TcpConnection {
             closed: AtomicBool::new(false),
             truncated: AtomicBool::new(false),
             registration: Mutex::new(PollerRegistration { token: None, write: false }),
-            out: Mutex::default(),
+            send_buffer: Mutex::default(),
         }
     }
 
@@ -80,13 +80,13 @@ impl TcpConnection {
     }
 
     #[inline]
-    pub(super) fn out(&self) -> MutexGuard<'_, SendBuffer> {
-        lock(&self.out)
+    pub(super) fn send_buffer(&self) -> MutexGuard<'_, SendBuffer> {
+        lock(&self.send_buffer)
     }
 
     /// Writes the buffered frames, for the flusher; returns whether any bytes remain because the socket has no space.
     pub(super) fn flush_coalesced(&self) -> bool {
-        let mut out = self.out();
+        let mut out = self.send_buffer();
         out.in_flusher = false;
         out.write_out(self)
     }
@@ -94,7 +94,7 @@ impl TcpConnection {
     /// Tries again to write the remaining bytes, for the flusher; returns whether another attempt is needed. If the
     /// connection is in the flusher's list again, returns false without a write.
     pub(super) fn retry_write(&self) -> bool {
-        let mut out = self.out();
+        let mut out = self.send_buffer();
         !out.in_flusher && out.write_out(self)
     }
 

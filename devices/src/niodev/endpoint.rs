@@ -57,7 +57,7 @@ impl NioEndpoint {
             // The inlet reports an unreachable peer as lost. If the peer has exited, the engine fails the operations.
             return Err(PostError::Again);
         }
-        let mut out = connection.out();
+        let mut out = connection.send_buffer();
         let len = body.len();
         if out.is_blocked() && (out.len() >= SEND_BUFFER_MAX || len > COPY_MAX) && out.write_out(connection) {
             return Err(PostError::Again);
@@ -85,7 +85,7 @@ impl NioEndpoint {
 
     /// Writes the buffered bytes; returns whether any remain.
     fn write_out(&mut self) -> bool {
-        self.unflushed = self.connection.out().write_out(&self.connection);
+        self.unflushed = self.connection.send_buffer().write_out(&self.connection);
         self.unflushed
     }
 }
@@ -195,7 +195,7 @@ impl Endpoint for NioEndpoint {
             self.ack_requested = true;
             // Otherwise the peer's kernel might delay its acknowledgement for 40 ms.
             let request = NioHeader::bare(NioFrameKind::Settle).to_bytes();
-            let _ = self.connection.out().write(&self.connection, &[&request], true);
+            let _ = self.connection.send_buffer().write(&self.connection, &[&request], true);
         }
         false
     }

@@ -24,7 +24,10 @@ impl FuzzConnection {
     pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
         let connection = TcpConnection::new(PeerId(peer), Arc::new(Poller::new()?));
         connection.establish(stream);
-        Ok(FuzzConnection { reader: Reader::new(Arc::new(connection)), recv_buffer: RecvBuffer::new() })
+        Ok(FuzzConnection {
+            reader: Reader::new(Arc::new(connection), false),
+            recv_buffer: RecvBuffer::new(),
+        })
     }
 
     /// Reads once or twice and passes the frames to `sink`. Returns 0 if nothing has arrived, otherwise at least 1. If

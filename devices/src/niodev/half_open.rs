@@ -78,9 +78,13 @@ impl HalfOpen {
         }
     }
 
-    /// Returns whether this rank should try another address of the peer now.
+    /// Returns whether this rank should try another address of the peer now. An attempt that awaits the verdict is never
+    /// late: it has reached the peer, which may compute for any time before it reads the proof.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let Role::Connects(connector, hello_sent) = &self.role else { return false };
+        if self.handshake.awaits_verdict() {
+            return false;
+        }
         let limit = connector.attempt_limit(*hello_sent);
         let age = self.seen.map(|(_, since)| now.saturating_duration_since(since));
         limit.zip(age).is_some_and(|(limit, age)| age > limit)
@@ -97,6 +101,12 @@ impl HalfOpen {
 
     pub(super) fn is_stranger(&self) -> bool {
         matches!(self.role, Role::Accepts) && self.handshake.claimed_rank().is_none()
+    }
+
+    /// Returns whether the connecting rank still awaits the verdict, after its proof. It sends nothing meanwhile, so any
+    /// other byte, the end of the stream or an error means that it does not.
+    pub(super) fn is_awaiting_verdict(&self) -> bool {
+        matches!(socket::recv(&self.stream, &mut [0]), Err(Errno::WOULDBLOCK | Errno::INTR))
     }
 
     /// Performs one step of the handshake; `at` is the index in the connection's poller token.

@@ -78,7 +78,9 @@ impl NioInlet {
         self.events = events;
         for outcome in self.conn_manager.outcomes() {
             match outcome {
-                NioConnEvent::Established(connection) => self.add_reader(connection, sink),
+                NioConnEvent::Established(connection, accepted) => {
+                    self.add_reader(connection, accepted, sink);
+                }
                 NioConnEvent::Lost(peer, why) => sink.peer_lost(PeerId(peer), &why),
             }
             moved += 1;
@@ -86,7 +88,7 @@ impl NioInlet {
         moved
     }
 
-    fn add_reader(&mut self, connection: Arc<TcpConnection>, sink: &mut dyn Sink) {
+    fn add_reader(&mut self, connection: Arc<TcpConnection>, accepted: bool, sink: &mut dyn Sink) {
         let at = self.readers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.readers.push(None);
             self.readers.len() - 1
@@ -95,7 +97,7 @@ impl NioInlet {
             connection.close_both();
             return sink.peer_lost(connection.peer, &format!("epoll: {error}"));
         }
-        self.readers[at] = Some(Box::new(Reader::new(connection)));
+        self.readers[at] = Some(Box::new(Reader::new(connection, accepted)));
         self.established += 1;
     }
 
@@ -119,8 +121,11 @@ impl NioInlet {
             self.readers.pop();
         }
         reader.connection().close_both();
-        if let CloseReason::Lost(why) = reason {
-            sink.peer_lost(reader.connection().peer, &why);
+        let peer = reader.connection().peer;
+        match reason {
+            CloseReason::Goodbye => (),
+            CloseReason::Unconfirmed(why) => self.conn_manager.on_unconfirmed_end(peer.0, why),
+            CloseReason::Lost(why) => sink.peer_lost(peer, &why),
         }
     }
 }

@@ -20,6 +20,8 @@ const HEAD_READ: usize = HEADER + HEAD_MAX + 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CloseReason {
     Goodbye,
+    /// The peer closed the connection, possibly before it knew that it was established.
+    Unconfirmed(String),
     Lost(String),
 }
 
@@ -32,6 +34,8 @@ pub(super) struct Reader {
     /// Whether the next body is probably long, because the last one was: see [`HEAD_READ`].
     long: bool,
     saw_goodbye: bool,
+    /// Whether the peer might not have received the verdict: this rank accepted the connection, and nothing has arrived.
+    unconfirmed: bool,
 }
 
 /// A body in transfer, and the number of bytes still to come.
@@ -50,8 +54,9 @@ struct BodyPtr(*mut u8);
 unsafe impl Send for BodyPtr {}
 
 impl Reader {
-    pub(super) fn new(connection: Arc<TcpConnection>) -> Self {
-        Reader { connection, partial: Vec::new(), body: None, long: false, saw_goodbye: false }
+    pub(super) fn new(connection: Arc<TcpConnection>, accepted: bool) -> Self {
+        let (partial, unconfirmed) = (Vec::new(), accepted);
+        Reader { connection, partial, body: None, long: false, saw_goodbye: false, unconfirmed }
     }
 
     pub(super) fn connection(&self) -> &Arc<TcpConnection> {
@@ -98,8 +103,9 @@ impl Reader {
     fn receive(&mut self, recv_buffer: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, CloseReason> {
         let Some(stream) = self.connection.stream() else { return Ok(None) };
         match socket::recv(stream, recv_buffer.room(self.partial.len(), limit)) {
-            Ok(0) => Err(self.ended("its connection was closed")),
+            Ok(0) => Err(self.closed("its connection was closed")),
             Ok(count) => {
+                self.unconfirmed = false;
                 recv_buffer.fill(&mut self.partial, count);
                 Ok(Some(count))
             }
@@ -140,6 +146,11 @@ impl Reader {
     }
 
     #[cold]
+    fn closed(&self, why: &str) -> CloseReason {
+        if self.unconfirmed { CloseReason::Unconfirmed(why.into()) } else { self.ended(why) }
+    }
+
+    #[cold]
     fn ended(&self, why: &str) -> CloseReason {
         let whole = self.body.is_none() && self.partial.is_empty();
         if self.saw_goodbye && whole { CloseReason::Goodbye } else { CloseReason::Lost(why.into()) }
@@ -151,7 +162,7 @@ impl Reader {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
             // If data reaches a peer that has closed after its goodbye, the peer's kernel resets the connection. That
             // is an orderly end, too.
-            Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
+            Errno::CONNRESET | Errno::PIPE => Err(self.closed("its connection was reset")),
             error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
         }
     }

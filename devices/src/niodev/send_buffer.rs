@@ -56,7 +56,8 @@ impl SendBuffer {
         }
     }
 
-    /// Writes the buffered bytes and then `parts` in one call, and buffers the bytes that the socket does not take.
+    /// Writes the buffered bytes and then `parts` in one call, and buffers the bytes that the socket does not take. If
+    /// the connection is broken, discards all bytes and returns `Ok`.
     ///
     /// # Errors
     /// `Again` if the connection is not established; or, without `buffer_all`, if the socket takes none of `parts`.
@@ -120,7 +121,7 @@ impl SendBuffer {
         self.is_blocked = false;
     }
 
-    /// Records that the socket has no more space, after it has taken `sent` more of the buffered bytes.
+    /// Records that the socket did not take all bytes, but `sent` more of the buffered ones.
     #[cold]
     fn on_partial_write(&mut self, connection: &TcpConnection, sent: usize) {
         self.written += sent;

@@ -189,6 +189,8 @@ impl ProvenListener {
             let claimed = stranger.handshake.claimed_rank();
             match outcome {
                 Ok(false) if stranger.since + PROOF_LIMIT > now => self.strangers.push(stranger),
+                // The peer gave up while this process computed or was stopped, and it may connect again.
+                Ok(true) if !stranger.is_awaiting_verdict() => {}
                 Ok(true) => {
                     let number = stranger.handshake.from();
                     self.unproven.remove(&number);
@@ -233,6 +235,13 @@ impl ProvenListener {
 }
 
 impl Stranger {
+    /// Returns whether the peer still awaits the verdict, after its proof. It sends nothing meanwhile, so any other byte,
+    /// the end of the stream or an error means that it does not.
+    fn is_awaiting_verdict(&self) -> bool {
+        let received = rustix::net::recv(&self.stream, &mut [0; 1], RecvFlags::DONTWAIT);
+        matches!(received, Err(Errno::AGAIN | Errno::INTR))
+    }
+
     /// Performs the steps of the handshake that are possible now. Returns whether the proof is complete, or an error if
     /// the connection must be closed.
     fn advance(&mut self) -> Result<bool, Refusal> {

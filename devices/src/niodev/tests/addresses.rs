@@ -13,7 +13,7 @@ use crate::device::{Address, Device, Endpoint, PeerId};
 use crate::sys::Errno;
 
 /// Connects rank `from` to rank `to` with a card that contains these addresses.
-fn connect_at(from: &Rank, to: &Rank, at: &[SocketAddr]) -> Box<dyn Endpoint> {
+pub(super) fn connect_at(from: &Rank, to: &Rank, at: &[SocketAddr]) -> Box<dyn Endpoint> {
     let card = NioCard::new(at.to_vec(), BODY_MAX).to_address();
     from.device.connect(PeerId(to.device.shared.id.rank), &card).unwrap()
 }

@@ -95,7 +95,7 @@ fn coalesced_bytes_are_bounded() {
     let connection = a.device.shared.connection(1);
     for i in 0..1000 {
         post_more(&mut *to_b, i, &[1; 1000]);
-        assert!(connection.out().len() < COALESCE_MAX, "frame {i}");
+        assert!(connection.send_buffer().len() < COALESCE_MAX, "frame {i}");
         if i % 100 == 99 {
             b.poll();
         }

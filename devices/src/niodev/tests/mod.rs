@@ -5,6 +5,7 @@ mod coalesced;
 mod peers;
 mod proofs;
 mod strangers;
+mod unfinished;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

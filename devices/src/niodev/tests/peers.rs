@@ -162,6 +162,7 @@ fn frames_sent_before_a_goodbye_arrive() {
 
 #[test]
 fn close_without_goodbye_loses_the_peer() {
+    // Without any bytes, the peer is lost only after a time: it might not have received the verdict.
     for cut in [0, 1, 15, 16, 20, 30, 20_000] {
         let mut rank = Rank::new(0, 8);
         let mut stream = intrude(&mut rank, 5, 1).unwrap();

@@ -192,7 +192,7 @@ fn rank_has_one_half_open_entry() {
 }
 
 /// Connects without a device and sends only a hello, as rank `rank`.
-fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
+pub(super) fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
     let id = Identity { key: key(1), rank, size: 8, purpose: NIODEV };
     let (handshake, hello) =
         Handshake::connect(Arc::new(id), to.device.shared.id.rank, half_open::nonce().unwrap());

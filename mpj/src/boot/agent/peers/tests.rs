@@ -1,7 +1,9 @@
 //! Tests of agents that connect to the root of their job.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+
+use mpj_devices::handshake::{Handshake, HandshakeAction};
 
 use super::*;
 use crate::boot::agent::RootCard;
@@ -131,6 +133,38 @@ fn agents_of_many_hosts_connect_at_the_same_time() {
     for agent in agents {
         agent.join().unwrap().unwrap();
     }
+}
+
+/// An agent gives up an attempt when the root does not reply for a time, for example because it was stopped.
+#[test]
+fn attempt_that_was_given_up_does_not_keep_the_agent_out() {
+    let mut listener = RootListener::open(&key(1), 2, &config()).unwrap();
+    let at = listener.addresses().to_vec();
+    let (mut handshake, hello) = Handshake::connect(identity(&key(1), HostId(1), 2), 0, [1; 32]);
+    let mut attempt = TcpStream::connect(at[0]).unwrap();
+    attempt.write_all(&hello).unwrap();
+    attempt.set_nonblocking(true).unwrap();
+    let begun = Instant::now();
+    let proof = loop {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no challenge has arrived");
+        assert!(listener.arrivals(|_| false).is_empty());
+        let Ok(count) = attempt.read(handshake.room()) else { continue };
+        if let Ok(HandshakeAction::Send(proof)) = handshake.received(count) {
+            break proof;
+        }
+    };
+    attempt.write_all(&proof).unwrap();
+    drop(attempt);
+    let agent = std::thread::spawn(move || connect_to_root(&key(1), at, HostId(1), 2));
+    let arrived = accept(&mut listener, |arrived| arrived.len() == 1);
+    let mut link = agent.join().unwrap().unwrap();
+    // The connection is the one that the agent still has.
+    let mut relay = ControlConnection::<ToRoot>::new(arrived.into_iter().next().unwrap().1);
+    let message = FromRoot::JobEnds { code: 7 };
+    relay.send(&message, None);
+    relay.flush();
+    link.receive().unwrap();
+    assert_eq!(link.next(), Some(message));
 }
 
 #[test]
