@@ -135,6 +135,8 @@ pub enum Fault {
         /// Its context.
         context: u64,
     },
+    /// The channel belongs to another engine.
+    ForeignChannel,
 }
 
 impl fmt::Display for Fault {
@@ -190,6 +192,9 @@ impl fmt::Display for Fault {
             }
             Fault::AlreadyJoined { context } => {
                 write!(f, "context {context:#x} is already in use on this rank: free it first")
+            }
+            Fault::ForeignChannel => {
+                f.write_str("the channel belongs to another engine: use the engine that has joined it")
             }
         }
     }

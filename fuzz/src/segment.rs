@@ -74,7 +74,7 @@ impl Rank {
         let found =
             engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: EXPORT_TAG });
         let Some(message) = found.ok().flatten() else { return };
-        match engine.recv_view(message, true) {
+        match message.view(true) {
             Ok(viewed) => {
                 assert!(overwritten || is_whole(&viewed), "a different message was viewed");
                 self.views.push(viewed);
@@ -83,7 +83,7 @@ impl Rank {
             Err(message) => {
                 // SAFETY: the buffer is empty, so nothing is written.
                 let nothing = unsafe { Target::new(Buf::empty(), None) }.expect("nothing");
-                self.unviewed.push(engine.recv_message(message, Receive::new(nothing)));
+                self.unviewed.push(message.recv(Receive::new(nothing)));
             }
         }
     }

@@ -3,8 +3,9 @@
 mod class;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_datatypes::{InvalidValueError, OutOfRangeError, OverlapError, TooLongError, TypeError};
 use mpj_devices::{BufError, Fault, OpenError};
@@ -47,13 +48,30 @@ thread_local! {
     static LAST_CAUSE: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
 }
 
-/// Takes [`LAST_CAUSE`], and returns its rank if `failure`, the text of this thread's failure, contains its text, perhaps
-/// escaped: `expect` prints a text error in this form.
+/// The last such errors of all threads, without duplicates, oldest first: a rank can return an error of a helper thread.
+static RECENT_CAUSES: Mutex<VecDeque<(String, u32)>> = Mutex::new(VecDeque::new());
+
+const MAX_RECENT_CAUSES: usize = 64;
+
+/// Returns the world rank that caused `failure`, the text of the failure of this thread's rank, if that text contains the
+/// text of an error that another rank caused. The text can be escaped: `expect` prints a text error in this form.
+///
+/// The last error of this thread takes precedence over those of other threads, which can belong to other ranks of this
+/// process. Of these, the longest text that matches decides, because the text of an error can contain that of its cause.
+/// If two ranks have caused errors with this text, the cause is unknown.
 #[cold]
 pub(crate) fn cause_of(failure: &str) -> Option<u32> {
-    let last = LAST_CAUSE.try_with(RefCell::take).ok().flatten();
     let is_in = |text: &str| failure.contains(text) || failure.contains(&text.escape_debug().to_string());
-    last.filter(|(text, _)| is_in(text)).map(|(_, rank)| rank)
+    let last = LAST_CAUSE.try_with(RefCell::take).ok().flatten();
+    if let Some((_, rank)) = last.filter(|(text, _)| is_in(text)) {
+        return Some(rank);
+    }
+    let recent = RECENT_CAUSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let matching = || recent.iter().filter(|(text, _)| is_in(text));
+    let longest = matching().map(|(text, _)| text.len()).max()?;
+    let mut ranks = matching().filter(|(text, _)| text.len() == longest).map(|(_, rank)| *rank);
+    let first = ranks.next()?;
+    ranks.all(|rank| rank == first).then_some(first)
 }
 
 impl Error {
@@ -84,7 +102,7 @@ impl Error {
             | Fault::Refused { .. }
             | Fault::Unreachable { .. } => ErrorClass::ProcAborted,
             Fault::Cancelled => ErrorClass::Request,
-            Fault::Freed | Fault::AlreadyJoined { .. } => ErrorClass::Comm,
+            Fault::Freed | Fault::AlreadyJoined { .. } | Fault::ForeignChannel => ErrorClass::Comm,
             Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => ErrorClass::NoMem,
             // `SendCancelled`, `TooManyChannels`, and variants that are added later.
             _ => ErrorClass::Other,
@@ -102,8 +120,16 @@ impl Error {
     #[cold]
     fn remember_cause(self) -> Self {
         if let Some(rank) = self.origin_rank().or_else(|| self.failed_rank()) {
+            let cause = (self.to_string(), rank);
+            let mut recent = RECENT_CAUSES.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.retain(|known| *known != cause);
+            if recent.len() == MAX_RECENT_CAUSES {
+                recent.pop_front();
+            }
+            recent.push_back(cause.clone());
+            drop(recent);
             // While a thread exits, its thread-locals cannot be accessed, and no rank reports its errors.
-            let _ = LAST_CAUSE.try_with(|last| last.replace(Some((self.to_string(), rank))));
+            let _ = LAST_CAUSE.try_with(|last| last.replace(Some(cause)));
         }
         self
     }

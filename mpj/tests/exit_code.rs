@@ -86,13 +86,68 @@ fn program(mode: &str) -> ExitCode {
                 _ => wait_for_others(&world),
             })
         }
+        // One rank waits for a message to itself.
+        "abort-0" => mpj::run_with(four, |world| match world.rank() {
+            1 => {
+                world.abort(0, "found");
+                Ok(())
+            }
+            3 => world.recv(&mut [0u8], 3, 0).map(drop).map_err(|error| error.to_string()),
+            _ => wait_for_others(&world),
+        }),
+        // The error handler of a rank aborts the job with code 0 because another rank has panicked.
+        "panic-abort-0" => mpj::run_with(Launch::threads(2), |world| -> Result<(), String> {
+            assert_ne!(world.rank(), 1, "on purpose");
+            let error = world.recv(&mut [0u8], 1, 0).expect_err("rank 1 panics");
+            world.abort(0, &format!("shutting down: {error}"));
+            Ok(())
+        }),
+        // A collective fails on rank 1, which panics only after rank 0 has aborted the job because of that.
+        "abort-0-panic" => mpj::run_with(Launch::threads(2), |world| {
+            if world.rank() == 1 {
+                world.bcast(&mut [0u8], 77).expect_err("no such root");
+                while !world.boot().roster().has_death() {
+                    std::thread::yield_now();
+                }
+                panic!("on purpose");
+            }
+            let failed = world.bcast(&mut [0u8], 0).and_then(|()| world.barrier());
+            failed
+                .inspect_err(|error| world.abort(0, &format!("shutting down: {error}")))
+                .or(Ok::<_, String>(()))
+        }),
+        "abort-0-own" => mpj::run_with(Launch::threads(3), |world| match world.rank() {
+            0 => {
+                world.abort(0, "found");
+                Ok(())
+            }
+            1 => {
+                while !world.boot().roster().has_death() {
+                    std::thread::yield_now();
+                }
+                Err("no luck".to_owned())
+            }
+            _ => world.recv(&mut [0u8], 0, 0).map(drop).map_err(|error| error.to_string()),
+        }),
+        // The call that fails because of rank 0 runs on another thread than the rank.
+        "helper" => mpj::run_with(Launch::threads(2), |world| match world.rank() {
+            0 => Err("no file".to_owned()),
+            _ => std::thread::scope(|scope| {
+                let call = || world.recv(&mut [0u8], 0, 0).map(drop).map_err(|error| error.to_string());
+                scope.spawn(call).join().expect("no panic")
+            }),
+        }),
         "unwound" => mpj::run_with(Launch::threads(2), |world| drop_panics_in_call(&world)),
         // A panic in a blocking call aborts the process even if another rank has failed before, and is printed.
         "unwound-late" => mpj::run_with(Launch::threads(3), |world| {
             let pair = world.split(Some(u32::from(world.rank() == 2)), 0)?.expect("a color");
             if world.rank() == 2 {
+                // The failure must not reach the others during `split`.
+                world.recv(&mut [0u8], 0, 4)?;
+                world.recv(&mut [0u8], 1, 4)?;
                 return Err(pair.send(&[0u8], 5, 0).expect_err("no such rank"));
             }
+            world.send(&[0u8], 2, 4)?;
             while !world.boot().roster().has_death() {
                 std::thread::yield_now();
             }
@@ -181,6 +236,16 @@ fn check() -> ExitCode {
         ("error", 1, &["mpj: rank 3 returned an error: no luck; 3 ranks failed because of it"]),
         ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
         ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
+        ("abort-0", 0, &["mpj: rank 1 aborted the job with code 0: found; 3 ranks failed because of it"]),
+        (
+            "abort-0-own",
+            1,
+            &[
+                "mpj: rank 1 returned an error: no luck; 1 rank failed because of it",
+                "  also: rank 0 aborted the job with code 0: found",
+            ],
+        ),
+        ("helper", 1, &["mpj: rank 0 returned an error: no file; 1 rank failed because of it"]),
         (
             "own",
             1,
@@ -205,6 +270,11 @@ fn check() -> ExitCode {
         assert!(text.contains(cause), "{mode}: {text}");
         assert!(text.ends_with(" panicked; 3 ranks failed because of it\n"), "{mode}: {text}");
     }
+    let (output, text) = run("panic-abort-0");
+    assert_eq!((output.status.code(), text.contains("on purpose")), (Some(101), true), "{text}");
+    let (output, text) = run("abort-0-panic");
+    assert_eq!(output.status.code(), Some(101), "{text}");
+    assert!(text.starts_with("mpj: rank 1 panicked: on purpose\n  also: rank 0 aborted"), "{text}");
     for (mode, jobs) in [("caught", 1), ("twice", 2)] {
         let (output, text) = run(mode);
         assert_eq!(output.status.code(), Some(101), "{mode}: {text}");

@@ -103,7 +103,7 @@ fn can_view(m: &Member, to: u32) -> bool {
 
 /// Receives a message as a view and checks it. If it cannot be viewed, discards the message and returns `None`.
 fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
-    match m.engine.recv_view(message(m, from, tag), false) {
+    match message(m, from, tag).view(false) {
         Ok(viewed) => {
             assert!(viewed.bytes() == data, "tag {tag}");
             Some(viewed)
@@ -113,7 +113,7 @@ fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMes
             // SAFETY: the target has no bytes, so nothing is written.
             #[expect(unsafe_code, reason = "the engine takes raw memory")]
             let nothing = unsafe { crate::Target::new(Buf::empty(), None) }.unwrap();
-            let refused = m.engine.recv_message(message, crate::Receive::new(nothing)).started();
+            let refused = message.recv(crate::Receive::new(nothing)).started();
             assert!(matches!(refused.and_then(|it| m.engine.wait(it)), Err(Fault::Truncated { .. })));
             None
         }
@@ -302,7 +302,7 @@ pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     let early = m.engine.improbe(&m.world, Pattern { source: 0, tag: 0 }).unwrap();
     // The RTS might not have arrived yet.
     if let Some(message) = early {
-        let message = m.engine.recv_view(message, false).expect_err("the send was cancelled");
+        let message = message.view(false).expect_err("the send was cancelled");
         drop(message);
     }
     m.barrier();

@@ -65,7 +65,7 @@ pub(super) fn mprobe_removes_the_message(m: &Member) {
             let memory = vec![0u8; len];
             let layout = super::owned::Layout::all(&memory);
             let receive = super::Receiving::start(memory, layout, |target| {
-                m.engine.recv_message(message, Receive::new(target)).started()
+                message.recv(Receive::new(target)).started()
             });
             assert!(m.received(receive).1 == bytes(seed, len), "{len} bytes");
         }

@@ -20,6 +20,9 @@ impl Engine {
     ///   synchronous eager send fails, too, but the peer might receive the message nevertheless.
     /// * A message to this rank itself is cancelled while it is unexpected.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
+        if !self.owns(channel) {
+            return false;
+        }
         if self.cancel_receive(channel, completion) {
             return true;
         }

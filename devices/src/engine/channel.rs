@@ -17,6 +17,8 @@ use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
+    /// The bias of the engine that has made this channel. It identifies the engine.
+    bias: Arc<Bias>,
     /// The id of the channel in frames of this rank; assigned when this rank joins.
     wire_id: AtomicU16,
     members: OnceLock<Members>,
@@ -68,6 +70,7 @@ impl Channel {
         let counts = Arc::<UnexpectedCounters>::default();
         Channel {
             context,
+            bias: Arc::clone(bias),
             wire_id: AtomicU16::new(0),
             members: OnceLock::new(),
             description: OnceLock::new(),
@@ -85,6 +88,12 @@ impl Channel {
     pub(crate) fn join(&self, members: Members, wire_id: u16) {
         self.wire_id.store(wire_id, Ordering::Relaxed);
         let _ = self.members.set(members);
+    }
+
+    /// Returns whether the engine with this bias has made the channel.
+    #[inline]
+    pub(crate) fn is_of(&self, bias: &Arc<Bias>) -> bool {
+        Arc::ptr_eq(&self.bias, bias)
     }
 
     /// Returns the context, which identifies this channel at all its members.

@@ -148,8 +148,11 @@ impl Engine {
 
     /// Frees a channel. Its unmatched receives and synchronous messages to this rank itself fail with [`Fault::Freed`],
     /// its unexpected messages are discarded, and new operations fail. Other sends and matched receives still complete.
-    /// A second call has no effect.
+    /// A second call has no effect, nor has a call with a channel of another engine.
     pub fn free(&self, channel: &Arc<Channel>) {
+        if !self.owns(channel) {
+            return;
+        }
         channel.set_broken(Fault::Freed);
         fail_receives(channel, |_| true, &Fault::Freed);
         self.begin_free(channel);
@@ -163,6 +166,9 @@ impl Engine {
     /// Rejects new operations in a channel that will be [freed](Self::free). Posted receives still get their messages.
     /// All other messages are discarded, including unexpected ones.
     pub fn begin_free(&self, channel: &Channel) {
+        if !self.owns(channel) {
+            return;
+        }
         channel.set_broken(Fault::Freed);
         fail_self_sends(channel, &Fault::Freed);
         let mut matching = channel.matching();
@@ -189,6 +195,13 @@ impl Engine {
         if let Some(channel) = unjoined {
             self.begin_free(&channel);
         }
+    }
+
+    /// Returns whether this engine has made the channel. Operations in channels of other engines are refused: those
+    /// engines would release the memory of operations whose transfers they do not know.
+    #[inline]
+    pub(crate) fn owns(&self, channel: &Channel) -> bool {
+        channel.is_of(&self.bias)
     }
 
     /// Returns a lower bound on the number of channels that this rank can still join.

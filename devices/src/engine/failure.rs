@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::blocked::WaitReason;
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
@@ -226,6 +227,11 @@ impl Engine {
         self.wake_all();
     }
 
+    /// Returns the fault of all operations after [`fail_all`](Self::fail_all), or after this rank was reported dead.
+    pub fn failure(&self) -> Option<&Fault> {
+        self.failure.get()
+    }
+
     /// Fails the operations of all channels, with the first of the faults with which this is called.
     fn fail_channels(&self, fault: Fault) {
         let fault = self.failure.get_or_init(|| fault).clone();
@@ -240,7 +246,8 @@ impl Engine {
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
         let end = Instant::now() + DEVICE_GRACE;
-        self.wait_until(|| (!self.tasks.any() || Instant::now() >= end).then_some(()));
+        let have_ended = |(): &mut ()| (!self.tasks.any()).then_some(());
+        self.wait_for_until(end, &mut (), have_ended, |()| WaitReason::call("the end of failed operations"));
     }
 
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {

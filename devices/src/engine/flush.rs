@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mpj_pool::{Pool, RawBuffer};
 
 use super::Engine;
+use super::blocked::WaitReason;
 use super::channel::Channel;
 use super::device_ops::{DeviceOp, StreamedSend};
 use super::path_select;
@@ -23,9 +24,9 @@ use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
-/// Limit, for each receiver, on the messages that wait for a reply, for each of which the receiver stores an entry. The
-/// same limit applies to the messages that wait for the connection. A message beyond the limit fails at once instead of
-/// waiting: if the receiver needed that message before it replied to the others, both ranks would hang.
+/// Maximum number of messages to one receiver that await a reply. The receiver stores an entry for each. The same limit
+/// applies to the messages that wait for the connection. A message beyond the limit fails at once instead of waiting:
+/// if the receiver needed that message before it replied to the others, both ranks would hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// Marks a queued frame that is not a message of a channel, and a wire id without a channel.
@@ -66,10 +67,10 @@ impl Engine {
 
     /// Sends a frame that is not a message, now or when the endpoint has space.
     pub(crate) fn send_control(&self, out: &mut Outbox, head: Head) {
-        self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
+        self.push_frame(out, NO_CONTEXT, head, None, Coalesce::No);
     }
 
-    pub(crate) fn push_message(
+    pub(crate) fn push_frame(
         &self,
         out: &mut Outbox,
         context: u64,
@@ -158,12 +159,13 @@ impl Engine {
     /// Waits until all outboxes are idle or `limit` has elapsed.
     pub fn drain_for(&self, limit: Duration) {
         let end = Instant::now() + limit;
-        let is_over = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
-        self.wait_until(|| is_over().then_some(()));
+        let is_idle = |(): &mut ()| (self.busy.load(Ordering::Acquire) == 0).then_some(());
+        self.wait_for_until(end, &mut (), is_idle, |()| WaitReason::call("an operation"));
     }
 
-    /// Sends coalesced frames, as far as there is space. Call it before waiting for a message that was
-    /// [coalesced](super::Sent::Coalesced), or when no more sends follow. If nothing is queued, it costs one load.
+    /// Flushes everything that waits to be sent, coalesced frames among it, as far as there is space. Call it before
+    /// waiting for a message that was [coalesced](super::Sent::Coalesced), or when no more sends follow. If nothing is
+    /// queued, it costs one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {
@@ -191,8 +193,8 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
-    /// Flushes every listed outbox, and returns the number of frames and pieces that were posted. The two buffers are
-    /// empty before and after.
+    /// Connects to the peers whose cards have arrived, sends their deferred messages, and flushes every listed outbox.
+    /// Returns the number of frames and pieces that were posted. The two buffers are empty before and after.
     pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
         let mut moved = self.process_cards();
         std::mem::swap(peers, &mut *self.busy_peers.lock());

@@ -289,7 +289,7 @@ impl Engine {
         self.wait_for(&mut (), |()| self.is_drained(has_exited).then_some(()), leaving);
         // Devices soon return the memory of transfers with these peers. The time limit covers a device that does not.
         let end = Instant::now() + DEVICE_GRACE;
-        self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
+        self.wait_for_until(end, &mut (), |()| self.is_drained(|_| false).then_some(()), leaving);
         self.complete_received_sends();
         self.roster.report(self.site.rank, Exit::Left);
     }
@@ -297,6 +297,8 @@ impl Engine {
     /// Completes the tasks. Before that, it cancels the receives in all other contexts and reports that this rank takes
     /// part only in the tasks. A peer that waits for another message of this rank then fails instead of blocking.
     fn drain_tasks(&self) {
+        // Some tasks end because this rank is leaving.
+        self.poll_tasks(true);
         let contexts = self.tasks.contexts();
         if contexts.is_empty() {
             return;

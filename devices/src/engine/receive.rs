@@ -23,6 +23,8 @@ use crate::message::{Envelope, Target};
 /// A message that a matched probe has taken from its channel. Only the owner of this value can receive it.
 #[derive(Debug)]
 pub struct MatchedMessage {
+    /// The engine of the channel. Another rank's engine would look for the message at another peer.
+    pub(super) engine: Arc<Engine>,
     pub(super) channel: Arc<Channel>,
     pub(super) unexpected: Unexpected,
 }
@@ -42,9 +44,35 @@ impl MatchedMessage {
         &self.unexpected.message
     }
 
+    /// Returns the engine of the rank that has matched the message.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// Returns whether the body need not be fetched from the sender, so that a receive completes at once.
     pub fn has_body(&self) -> bool {
         !matches!(self.unexpected.body, UnexpectedBody::Rendezvous { .. })
+    }
+
+    /// Receives the message. If the body is already here, the receive is complete on return.
+    pub fn recv(self, receive: Receive) -> Completion {
+        let MatchedMessage { engine, channel, unexpected } = self;
+        let Receive { mut receiving, completion } = receive;
+        receiving.target().or_path(engine.path);
+        lock(&engine.freed_traffic).note_unexpected(&unexpected);
+        engine.deliver_unexpected(&channel, unexpected, receiving);
+        completion
+    }
+
+    /// Receives the message into a block of the global pool, from the first byte on. If the body was buffered in a
+    /// block, this is that block, without a copy; a short body is copied into a new block.
+    ///
+    /// # Errors
+    /// Returns the message if its body is not buffered at this rank, or if no block could be allocated.
+    pub fn into_block(self) -> Result<DefaultBlock, MatchedMessage> {
+        let MatchedMessage { engine, channel, unexpected } = self;
+        let taken = engine.take_block(&channel, unexpected);
+        taken.map(|(_, block)| block).map_err(|unexpected| MatchedMessage { engine, channel, unexpected })
     }
 }
 
@@ -57,24 +85,13 @@ impl Channel {
     ) -> Option<T> {
         self.matching().iter_unexpected().take(most).find_map(|unexpected| visit(&unexpected.message))
     }
-
-    /// Takes the first of the `most` earliest unexpected messages for which `which` returns true.
-    pub fn take_unexpected(
-        self: &Arc<Self>,
-        most: usize,
-        mut which: impl FnMut(&Envelope) -> bool,
-    ) -> Option<MatchedMessage> {
-        let unexpected =
-            self.matching().take_unexpected_where(most, |unexpected| which(&unexpected.message))?;
-        Some(MatchedMessage { channel: Arc::clone(self), unexpected })
-    }
 }
 
 impl Engine {
     /// Posts a receive.
     ///
     /// # Errors
-    /// The fault of a receive that has failed at once, such as [`Fault::Truncated`]; [`Fault::Dead`], [`Fault::Freed`].
+    /// The fault of a receive that has failed at once, such as [`Fault::Truncated`]; otherwise as [`post`](Self::post).
     pub fn recv(&self, channel: &Arc<Channel>, pattern: Pattern, target: Target) -> Result<Started, Fault> {
         let completion = self.post(channel, pattern, Receive::new(target)).map_err(|fault| *fault)?;
         completion.started()
@@ -83,7 +100,7 @@ impl Engine {
     /// Posts a receive. If a matching message and its body are already here, the receive is complete on return.
     ///
     /// # Errors
-    /// [`Fault::Dead`], [`Fault::Freed`].
+    /// [`Fault::Dead`], [`Fault::Freed`], [`Fault::ForeignChannel`].
     pub fn post(
         &self,
         channel: &Arc<Channel>,
@@ -91,6 +108,9 @@ impl Engine {
         receive: Receive,
     ) -> Result<Completion, Box<Fault>> {
         let Receive { mut receiving, completion } = receive;
+        if !self.owns(channel) {
+            return Err(Box::new(Fault::ForeignChannel));
+        }
         if self.path != DataPath::Auto {
             receiving.target().or_path(self.path);
         }
@@ -111,35 +131,32 @@ impl Engine {
         Ok(completion)
     }
 
-    /// Receives the message of a matched probe. If the body is already here, the receive is complete on return.
-    pub fn recv_message(&self, message: MatchedMessage, receive: Receive) -> Completion {
-        let MatchedMessage { channel, unexpected } = message;
-        let Receive { mut receiving, completion } = receive;
-        receiving.target().or_path(self.path);
-        lock(&self.freed_traffic).note_unexpected(&unexpected);
-        self.deliver_unexpected(&channel, unexpected, receiving);
-        completion
+    /// Takes the first of the `most` earliest unexpected messages of a channel for which `which` returns true.
+    pub fn take_unexpected(
+        self: &Arc<Self>,
+        channel: &Arc<Channel>,
+        most: usize,
+        mut which: impl FnMut(&Envelope) -> bool,
+    ) -> Option<MatchedMessage> {
+        if !self.owns(channel) {
+            return None;
+        }
+        let unexpected =
+            channel.matching().take_unexpected_where(most, |unexpected| which(&unexpected.message))?;
+        Some(self.matched(channel, unexpected))
     }
 
-    /// Receives the message of a matched probe into a block of the global pool, from the first byte on. If the body was
-    /// buffered in a block, this is that block, without a copy; a short body is copied into a new block.
-    ///
-    /// # Errors
-    /// Returns the message if its body is not buffered at this rank, or if no block could be allocated.
-    pub fn recv_block(&self, message: MatchedMessage) -> Result<DefaultBlock, MatchedMessage> {
-        let MatchedMessage { channel, unexpected } = message;
-        self.take_block(&channel, unexpected)
-            .map(|(_, block)| block)
-            .map_err(|unexpected| MatchedMessage { channel, unexpected })
+    fn matched(self: &Arc<Self>, channel: &Arc<Channel>, unexpected: Unexpected) -> MatchedMessage {
+        MatchedMessage { engine: Arc::clone(self), channel: Arc::clone(channel), unexpected }
     }
 
-    /// Waits for the message that a receive would match, and takes it from its channel. Receives the message into a
-    /// block as [`recv_block`](Self::recv_block) does, or if that fails, returns it as [`mprobe`](Self::mprobe) does.
+    /// Waits for the message that a receive would match, and takes it from its channel. Receives the message
+    /// [into a block](MatchedMessage::into_block), or if that fails, returns it as [`mprobe`](Self::mprobe) does.
     ///
     /// # Errors
     /// The fault that explains why no message can match any more.
     pub fn mprobe_or_recv(
-        &self,
+        self: &Arc<Self>,
         channel: &Arc<Channel>,
         pattern: Pattern,
         call: &'static str,
@@ -147,7 +164,7 @@ impl Engine {
         let unexpected = self.wait_unexpected(channel, pattern, call)?;
         Ok(match self.take_block(channel, unexpected) {
             Ok((message, block)) => Matched::Block(message, block),
-            Err(unexpected) => Matched::Message(MatchedMessage { channel: Arc::clone(channel), unexpected }),
+            Err(unexpected) => Matched::Message(self.matched(channel, unexpected)),
         })
     }
 
@@ -263,6 +280,9 @@ impl Engine {
 
     /// Cancels a posted receive; returns whether it was still posted.
     pub fn cancel_receive(&self, channel: &Channel, completion: &Completion) -> bool {
+        if !self.owns(channel) {
+            return false;
+        }
         let posted = channel.matching().take_posted_of(completion);
         match posted {
             Some(posted) => {
@@ -293,13 +313,17 @@ impl Engine {
     ///
     /// # Errors
     /// The fault that explains why no message can match any more.
-    pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<MatchedMessage>, Fault> {
+    pub fn improbe(
+        self: &Arc<Self>,
+        channel: &Arc<Channel>,
+        pattern: Pattern,
+    ) -> Result<Option<MatchedMessage>, Fault> {
         self.progress_no_yield();
         let found = self.try_match(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
         if found.is_none() {
             self.policy.note_empty_poll();
         }
-        Ok(found.map(|unexpected| MatchedMessage { channel: Arc::clone(channel), unexpected }))
+        Ok(found.map(|unexpected| self.matched(channel, unexpected)))
     }
 
     /// Waits for the message that a receive would match and returns its envelope.
@@ -319,13 +343,13 @@ impl Engine {
     /// # Errors
     /// The fault that explains why no message can match any more.
     pub fn mprobe(
-        &self,
+        self: &Arc<Self>,
         channel: &Arc<Channel>,
         pattern: Pattern,
         call: &'static str,
     ) -> Result<MatchedMessage, Fault> {
         let unexpected = self.wait_unexpected(channel, pattern, call)?;
-        Ok(MatchedMessage { channel: Arc::clone(channel), unexpected })
+        Ok(self.matched(channel, unexpected))
     }
 
     fn wait_unexpected(
@@ -349,6 +373,9 @@ impl Engine {
         pattern: Pattern,
         find: impl Fn(&mut Matching) -> Option<T>,
     ) -> Option<Result<T, Fault>> {
+        if !self.owns(channel) {
+            return Some(Err(Fault::ForeignChannel));
+        }
         let found = find(&mut channel.matching());
         if let Some(found) = found {
             return Some(Ok(found));

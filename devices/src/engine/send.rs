@@ -97,6 +97,9 @@ impl Engine {
         source: &mut Source,
         coalesce: Coalesce,
     ) -> Option<Result<Sent, Box<Fault>>> {
+        if !self.owns(channel) {
+            return Some(Err(Box::new(Fault::ForeignChannel)));
+        }
         let id = channel.peer(dest)?;
         if id.0 == self.site.rank {
             return Some(self.send_standard_to_self(channel, tag, source));
@@ -146,7 +149,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Fault::Dead`], [`Fault::Left`], [`Fault::Abandoned`], [`Fault::Unreachable`], [`Fault::Freed`],
-    /// [`Fault::NoMemory`], [`Fault::TooManyMessages`].
+    /// [`Fault::NoMemory`], [`Fault::TooManyMessages`], [`Fault::ForeignChannel`].
     #[inline]
     pub fn send(
         &self,
@@ -179,6 +182,9 @@ impl Engine {
         mode: Mode,
         coalesce: Coalesce,
     ) -> Result<Started, Fault> {
+        if !self.owns(channel) {
+            return Err(Fault::ForeignChannel);
+        }
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
@@ -267,7 +273,7 @@ impl Engine {
         let op = Op::EagerSync { peer: peer.id, message, seq, completer };
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
-        self.push_message(out, channel.context, head, Some(source), coalesce);
+        self.push_frame(out, channel.context, head, Some(source), coalesce);
         // Reserve the sequence number, even if the frame was posted and not queued.
         out.next_seq = seq + 1;
     }

@@ -94,6 +94,11 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
+    /// Returns whether this rank has begun to leave the job.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
     /// Returns whether this rank is leaving the job and has completed its tasks, or has failed all its operations.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)

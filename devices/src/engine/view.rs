@@ -58,28 +58,24 @@ impl fmt::Debug for ViewedMessage {
     }
 }
 
-impl Engine {
-    /// Receives the message of a matched probe without a copy, by viewing it in the sender's exported memory; if
-    /// `only_shared`, only if the view [is shared](ViewedMessage::is_shared).
+impl MatchedMessage {
+    /// Receives the message without a copy, by viewing it in the sender's exported memory; if `only_shared`, only if
+    /// the view [is shared](ViewedMessage::is_shared).
     ///
     /// # Errors
     /// Returns the message if it cannot be viewed, for example because its sender has not exported it.
-    pub fn recv_view(
-        self: &Arc<Self>,
-        message: MatchedMessage,
-        only_shared: bool,
-    ) -> Result<ViewedMessage, MatchedMessage> {
-        let MatchedMessage { channel, unexpected } = &message;
-        let UnexpectedBody::Rendezvous { op, key: Some(key) } = &unexpected.body else { return Err(message) };
+    pub fn view(self, only_shared: bool) -> Result<ViewedMessage, MatchedMessage> {
+        let MatchedMessage { engine, channel, unexpected } = &self;
+        let UnexpectedBody::Rendezvous { op, key: Some(key) } = &unexpected.body else { return Err(self) };
         let (from, bytes) = (unexpected.from, unexpected.message.bytes);
-        let Ok(peer) = self.peer(from) else { return Err(message) };
+        let Ok(peer) = engine.peer(from) else { return Err(self) };
         let mut out = peer.outbox();
         let is_shared = out.caps.shared_views;
         if only_shared && !is_shared {
             drop(out);
-            return Err(message);
+            return Err(self);
         }
-        // SAFETY: this peer has sent the key in the RTS of a message of this length.
+        // SAFETY: this peer of this engine has sent the key in the RTS of a message of this length.
         #[expect(unsafe_code, reason = "see above")]
         let view = unsafe { out.endpoint.view(key, bytes) };
         if view.is_ok() {
@@ -88,12 +84,12 @@ impl Engine {
         drop(out);
         match view {
             Ok(view) => {
-                self.trace_received(channel, from, *op, &unexpected.message, "body viewed in place");
+                engine.trace_received(channel, from, *op, &unexpected.message, "body viewed in place");
                 Ok(ViewedMessage {
                     message: unexpected.message,
                     view: Some(view),
                     is_shared,
-                    engine: Arc::downgrade(self),
+                    engine: Arc::downgrade(engine),
                     channel: Arc::clone(channel),
                     from,
                     sender_op: *op,
@@ -101,13 +97,15 @@ impl Engine {
             }
             Err(error) => {
                 if let PostError::Broken(_) = error {
-                    self.endpoint_broken(peer, error);
+                    engine.endpoint_broken(peer, error);
                 }
-                Err(message)
+                Err(self)
             }
         }
     }
+}
 
+impl Engine {
     /// When this rank leaves, completes the sends whose messages are known to be received: viewed, or completely
     /// copied. The device keeps viewed memory alive until the receiver drops its view.
     pub(super) fn complete_received_sends(&self) {

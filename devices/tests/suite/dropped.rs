@@ -9,8 +9,8 @@ use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::LocalCardExchange;
 use mpj_devices::{
-    Buf, Channel, Coalesce, Doorbell, Engine, Exit, Group, Hub, KeepAlive, Mode, Pattern, Registry, Roster,
-    Site, SmDriver, Source, Target, drop_deferred,
+    Buf, Channel, Coalesce, Doorbell, Engine, Exit, Fault, Group, Hub, KeepAlive, MessageTag, Mode, Pattern,
+    Registry, Roster, Site, SmDriver, Source, Target, drop_deferred,
 };
 
 fn pair(roster: &Arc<Roster>) -> [Arc<Engine>; 2] {
@@ -20,6 +20,58 @@ fn pair(roster: &Arc<Roster>) -> [Arc<Engine>; 2] {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         Engine::open(site, &registry, &Config::default(), board.of(rank), Arc::clone(roster)).unwrap()
     })
+}
+
+fn empty_target() -> Target {
+    // SAFETY: the target is empty, so nothing is written.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe { Target::new(Buf::empty(), None) }.unwrap()
+}
+
+fn empty_source() -> Source {
+    // SAFETY: the source is empty, so nothing is read.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe { Source::new(Buf::empty(), None) }.unwrap()
+}
+
+/// The engine of the channel could reclaim the memory while the devices of the other engine access it.
+#[test]
+fn operations_in_a_channel_of_another_engine_are_refused() {
+    let roster = Arc::<Roster>::default();
+    let [one, other] = pair(&roster);
+    let world = Group::Range { first: 0, len: 2 };
+    let of_one = one.join(2, world.clone(), 0).unwrap();
+    let of_other = other.join(2, world, 1).unwrap();
+    let pattern = Pattern { source: 0, tag: 1 };
+    let (send, coalesce) = (Mode::Standard, Coalesce::No);
+    let posted = other.recv(&of_other, pattern, empty_target()).unwrap();
+    let mpj_devices::Started::Pending(posted) = posted else { panic!("nothing was sent") };
+
+    let foreign = Fault::ForeignChannel;
+    assert_eq!(one.recv(&of_other, pattern, empty_target()).unwrap_err(), foreign);
+    assert_eq!(one.send(&of_other, 0, 1, empty_source(), send, coalesce).unwrap_err(), foreign);
+    let mut source = empty_source();
+    let tag = MessageTag::from(1);
+    assert_eq!(*one.send_from(&of_other, 0, tag, &mut source, send, coalesce).unwrap_err(), foreign);
+    assert_eq!(one.iprobe(&of_other, pattern).unwrap_err(), foreign);
+    assert_eq!(one.improbe(&of_other, pattern).unwrap_err(), foreign);
+    assert_eq!(one.probe(&of_other, pattern).unwrap_err(), foreign);
+    assert_eq!(one.mprobe(&of_other, pattern, "mprobe").unwrap_err(), foreign);
+    assert_eq!(one.mprobe_or_recv(&of_other, pattern, "mprobe").unwrap_err(), foreign);
+    assert!(!one.cancel(&of_other, &posted) && !one.cancel_receive(&of_other, &posted));
+    one.begin_free(&of_other);
+    one.free(&of_other);
+
+    // The channel is as before: the receive is posted, and gets its message. The second message is unexpected.
+    for _ in 0..2 {
+        one.send(&of_one, 1, 1, empty_source(), send, coalesce).unwrap();
+    }
+    other.wait(mpj_devices::Started::Pending(posted)).unwrap();
+    while of_other.unexpected_counts().queued == 0 {
+        other.progress();
+    }
+    assert!(one.take_unexpected(&of_other, usize::MAX, |_| true).is_none());
+    assert!(other.take_unexpected(&of_other, usize::MAX, |_| true).is_some());
 }
 
 #[test]

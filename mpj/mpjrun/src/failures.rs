@@ -199,6 +199,14 @@ impl Job<'_> {
             Some(earlier) if earlier.caused_by.is_some_and(|cause_rank| ranks.contains(&cause_rank)) => {
                 (earlier.kind, earlier.ranks, earlier.caused_by) = (kind, ranks.clone(), caused_by);
             }
+            // Another rank of the process has aborted the job with code 0, which must not hide this failure.
+            Some(earlier)
+                if earlier.kind.is_abort_with_code_0()
+                    && caused_by.is_none()
+                    && !ranks.contains(&earlier.ranks.start) =>
+            {
+                (earlier.kind, earlier.ranks, earlier.caused_by) = (kind, ranks.clone(), caused_by);
+            }
             Some(_) => {}
             None => {
                 let pid = self.processes[process].process.pid();

@@ -19,6 +19,8 @@ struct Stream {
     label: String,
     /// The start of a line that is not complete yet.
     line: Vec<u8>,
+    /// The number of bytes that the pipe held at the end of the job and that have not been read since then.
+    left_by_job: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +45,8 @@ const MAX_LINE: usize = 1 << 20;
 /// until none has had output for this time.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 
-/// The maximum time in which [`read_all`] waits for such output, without the time in which it forwards output.
+/// The time after which [`read_all`] reads no more output of such processes. It still forwards what the pipes held at the
+/// end of the job, because a slow reader must get all output of the ranks.
 const MAX_WAIT_AFTER_JOB: Duration = Duration::from_secs(2);
 
 /// The output pipes of a job, until a thread reads them.
@@ -73,7 +76,7 @@ impl Output {
             child.stderr.take().map(|pipe| (OwnedFd::from(pipe), StdStream::Err)),
         ];
         for (from, to) in pipes.into_iter().flatten() {
-            self.streams.push(Stream { from, to, label: label.clone(), line: Vec::new() });
+            self.streams.push(Stream { from, to, label: label.clone(), line: Vec::new(), left_by_job: 0 });
         }
     }
 
@@ -106,30 +109,37 @@ impl OutputThread {
 
 fn read_all(mut streams: Vec<Stream>, job_ended: OwnedFd) -> OutputStatus {
     let mut bytes = vec![0; 64 << 10];
-    // The rest of the time, once the job has ended.
-    let mut left: Option<Duration> = None;
+    // Set at the end of the job.
+    let mut deadline: Option<Instant> = None;
     let mut out = StdStreams::default();
     while !streams.is_empty() {
-        let begun = Instant::now();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let ready =
             wait(&streams, left.is_none().then_some(&job_ended), left.map(|left| left.min(QUIET_TIME)));
         if !ready.contains(&true) {
             break;
         }
-        if let Some(left) = &mut left {
-            *left = left.saturating_sub(begun.elapsed());
-        }
         if ready.len() > streams.len() && ready[streams.len()] {
-            left = Some(MAX_WAIT_AFTER_JOB);
+            deadline = Some(Instant::now() + MAX_WAIT_AFTER_JOB);
+            for stream in &mut streams {
+                let held = rustix::io::ioctl_fionread(&stream.from).unwrap_or(0);
+                stream.left_by_job = held.try_into().unwrap_or(usize::MAX);
+            }
         }
         let mut ready = ready.into_iter();
         streams.retain_mut(|stream| {
-            if ready.next() != Some(true) {
+            let is_ready = ready.next() == Some(true);
+            if stream.left_by_job == 0 && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                stream.end(&mut out);
+                return false;
+            }
+            if !is_ready {
                 return true;
             }
             match rustix::io::read(&stream.from, &mut bytes[..]) {
                 Err(Errno::INTR | Errno::AGAIN) => true,
                 Ok(got) if got > 0 => {
+                    stream.left_by_job = stream.left_by_job.saturating_sub(got);
                     stream.push(&bytes[..got], &mut out);
                     true
                 }

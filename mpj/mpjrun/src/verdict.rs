@@ -82,6 +82,10 @@ impl FailureKind {
         }
     }
 
+    pub(crate) fn is_abort_with_code_0(&self) -> bool {
+        matches!(self, FailureKind::Abort(0, _))
+    }
+
     /// Returns the text for the message. Other ranks get the same text, except for `ReportedByPeer`.
     pub(crate) fn text(&self) -> String {
         match self {
@@ -139,10 +143,14 @@ pub(crate) const TIE: Duration = Duration::from_millis(50);
 
 /// Returns the end of the chain of named causes. The chain begins with the earliest failure; among simultaneous ones
 /// with an abort, or otherwise a death by signal. It ends before a failure whose error blames the preceding one.
+///
+/// An abort with code 0 must not hide another failure. So it has no precedence among simultaneous failures, and is the
+/// result only if no other failure has a cause of its own.
 fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
-    let abort = tied().find(|failure| matches!(failure.kind, FailureKind::Abort(..)));
+    let is_abort = |kind: &FailureKind| matches!(kind, FailureKind::Abort(code, _) if *code != 0);
+    let abort = tied().find(|failure| is_abort(&failure.kind));
     let signal =
         || tied().find(|failure| matches!(failure.kind, FailureKind::Exited(ExitStatus::Signal(_), _)));
     let mut cause = abort.or_else(signal).unwrap_or(first);
@@ -154,7 +162,9 @@ fn root_cause(failures: &[Failure]) -> Option<&Failure> {
             _ => break,
         }
     }
-    Some(cause)
+    let own = |other: &&Failure| !other.kind.is_abort_with_code_0() && other.has_own_cause(failures);
+    let replacement = failures.iter().find(own).filter(|_| cause.kind.is_abort_with_code_0());
+    Some(replacement.unwrap_or(cause))
 }
 
 const MAX_CAUSES: usize = 16;
@@ -166,6 +176,13 @@ impl Failure {
             failures.iter().any(|other| other.process != self.process && other.ranks.contains(&first))
         };
         matches!(self.kind, FailureKind::ReportedByPeer(_)) || self.caused_by.is_some_and(has_failed)
+    }
+
+    /// Returns whether this failure is not a known consequence. An exit with a code is presumed to be one: the process
+    /// has probably printed an error.
+    fn has_own_cause(&self, failures: &[Failure]) -> bool {
+        let has_exit_code = matches!(self.kind, FailureKind::Exited(ExitStatus::Code(_), _));
+        !self.follows(failures) && !has_exit_code
     }
 }
 
@@ -224,10 +241,7 @@ pub(crate) fn verdict(
     // The message contains the pid of the first failure.
     same.sort_by_key(|other| other.process != failure.process);
     let mut line = format_failures(&same);
-    // A process that exited by itself has probably printed its own error.
-    let has_exit_code = |other: &Failure| matches!(other.kind, FailureKind::Exited(ExitStatus::Code(_), _));
-    let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_exit_code(other);
-    let own: Vec<&Failure> = others.into_iter().filter(has_own_cause).collect();
+    let own: Vec<&Failure> = others.into_iter().filter(|other| other.has_own_cause(failures)).collect();
     let is_named = |rank: &&u32| same.iter().chain(&own).any(|other| other.ranks.contains(rank));
     match failed.iter().filter(|rank| !is_named(rank)).count() {
         0 => {}
@@ -301,6 +315,31 @@ mod tests {
             assert_eq!(code(&[failure(0, abort(requested), 0)]), code_of_job, "{requested}");
         }
         assert_eq!(code(&[failure(0, FailureKind::Exited(ExitStatus::Code(0), "early".into()), 0)]), 1);
+    }
+
+    #[test]
+    fn abort_with_code_0_is_root_cause_only_if_no_other_failure_has_its_own_cause() {
+        let abort = |code, after| failure(0, FailureKind::Abort(code, "enough".into()), after);
+        let panicked = |after| failure(1, FailureKind::Reported("panicked: odd".into()), after);
+        let exited = |after| failure(1, FailureKind::Exited(ExitStatus::Code(7), "".into()), after);
+        let dependent = || Failure { caused_by: Some(0), ..panicked(0) };
+        for (failures, code_of_job) in [
+            ([panicked(0), abort(0, 10)], 101),
+            ([panicked(0), abort(0, 400)], 101),
+            ([abort(0, 0), panicked(10)], 101),
+            ([abort(0, 0), panicked(400)], 101),
+            ([panicked(0), abort(3, 10)], 3),
+            ([dependent(), abort(0, 10)], 0),
+            ([exited(0), abort(0, 10)], 7),
+            // The exit is probably a consequence of the abort.
+            ([abort(0, 0), exited(10)], 0),
+        ] {
+            assert_eq!(code(&failures), code_of_job, "{failures:?}");
+        }
+        assert_eq!(
+            line(&[abort(0, 0), panicked(10)]),
+            "rank 1 (pid 100) panicked: odd\n  also: rank 0 (pid 100) aborted the job with code 0: enough"
+        );
     }
 
     #[test]

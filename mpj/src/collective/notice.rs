@@ -182,7 +182,7 @@ impl Notice {
         // body the target is empty.
         let target =
             unsafe { Target::new(Buf::new(body.as_mut_ptr(), capacity, Primitive::Byte), None) }.ok()?;
-        let received = context.engine().recv_message(message, Receive::new(target));
+        let received = message.recv(Receive::new(target));
         let len = if matches!(received.outcome(), Some(Ok(_))) { envelope.bytes.min(capacity) } else { 0 };
         let (rank, body) = (envelope.source, &body[..len]);
         let world_rank = context.channel().group().peer(rank)?.0;

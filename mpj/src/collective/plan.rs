@@ -17,14 +17,16 @@ use crate::op::Op;
 pub(crate) struct Plan<'a> {
     pub(crate) digest: CallDigest,
     pub(crate) steps: Vec<Step>,
-    pub(crate) user: UserBuffers<'a>,
+    pub(crate) user: PlanBuffers<'a>,
     pub(crate) op: Option<MaybeOwned<'a, Op>>,
 }
 
-/// The buffers of the caller, which have the first buffer indices.
+/// The buffers with the first indices: those of the caller and, in an in-place alltoallw, the copies in `temp` after
+/// them.
 #[derive(Debug)]
-pub(crate) enum UserBuffers<'a> {
-    /// A send and a receive buffer; the same buffer twice if the plan has only one. Needs no allocation.
+pub(crate) enum PlanBuffers<'a> {
+    /// A send and a receive buffer. If a call has only one of them, the other is the same buffer or empty. Needs no
+    /// allocation.
     Pair(&'a Buf, &'a Buf),
     List {
         bufs: Cow<'a, [Buf]>,
@@ -57,7 +59,7 @@ pub(crate) const EMPTY_BUF: &Buf = &Buf::empty();
 impl<'a> Plan<'a> {
     #[inline]
     pub(crate) fn new(digest: CallDigest, steps: Vec<Step>, send: &'a Buf, recv: &'a Buf) -> Self {
-        Plan { digest, steps, user: UserBuffers::Pair(send, recv), op: None }
+        Plan { digest, steps, user: PlanBuffers::Pair(send, recv), op: None }
     }
 
     #[inline]
@@ -68,8 +70,8 @@ impl<'a> Plan<'a> {
     /// Returns the number of items for a trace: the larger count of a pair of buffers, or the sum of a list.
     pub(crate) fn items(&self) -> usize {
         match &self.user {
-            UserBuffers::Pair(send, recv) => send.count().max(recv.count()),
-            UserBuffers::List { bufs, .. } => bufs.iter().map(Buf::count).sum(),
+            PlanBuffers::Pair(send, recv) => send.count().max(recv.count()),
+            PlanBuffers::List { bufs, .. } => bufs.iter().map(Buf::count).sum(),
         }
     }
 
@@ -81,22 +83,24 @@ impl<'a> Plan<'a> {
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { digest, steps, user, op } = self;
         let (bufs, temp) = match user {
-            UserBuffers::Pair(send, recv) => (vec![send.clone(), recv.clone()], Vec::new()),
-            UserBuffers::List { bufs, temp } => (bufs.into_owned(), temp),
+            PlanBuffers::Pair(send, recv) => (vec![send.clone(), recv.clone()], Vec::new()),
+            PlanBuffers::List { bufs, temp } => (bufs.into_owned(), temp),
         };
         let op = op.map(|op| match op {
             MaybeOwned::Borrowed(op) => MaybeOwned::Owned(Box::new(op.clone())),
             MaybeOwned::Owned(op) => MaybeOwned::Owned(op),
         });
-        Plan { digest, steps, user: UserBuffers::List { bufs: Cow::Owned(bufs), temp }, op }
+        Plan { digest, steps, user: PlanBuffers::List { bufs: Cow::Owned(bufs), temp }, op }
     }
 
-    /// Replaces each of the caller's buffers for which `bufs` has a new one. Both lists have the same length.
+    /// In an owned plan, replaces each of the caller's buffers for which `bufs` has a new one. `bufs` has an entry for
+    /// each of the caller's buffers.
     ///
     /// # Errors
-    /// The number, the type or the memory layout of the items differs, or the kind of memory.
+    /// The number, the type or the memory layout of the items differs, or the kind of memory. The buffers before the
+    /// wrong one are then replaced.
     pub(crate) fn rebind(&mut self, call: &'static str, bufs: &[Option<&Buf>]) -> Result<()> {
-        let UserBuffers::List { bufs: user, temp } = &mut self.user else { return Ok(()) };
+        let PlanBuffers::List { bufs: user, temp } = &mut self.user else { return Ok(()) };
         let user = user.to_mut();
         debug_assert_eq!(bufs.len(), user.len() - temp.len());
         for (old, new) in user.iter_mut().zip(bufs) {
@@ -116,7 +120,7 @@ impl<'a> Plan<'a> {
         TempBuffers::for_steps(call, &self.steps, &self.user, self.datatype(BufIndex::RECV))
     }
 
-    /// Returns the type of a buffer's items. Temporary buffers have the type of the receive buffer.
+    /// Returns the type of a buffer's items. Temporary buffers have the type of buffer 1, the receive buffer of a pair.
     #[inline]
     pub(crate) fn datatype(&self, index: BufIndex) -> &Datatype {
         self.user.get(index).or_else(|| self.user.get(BufIndex::RECV)).unwrap_or(EMPTY_BUF).datatype()
@@ -150,22 +154,22 @@ fn describe(items: &Buf) -> String {
     }
 }
 
-impl UserBuffers<'_> {
+impl PlanBuffers<'_> {
     #[inline]
     pub(super) fn get(&self, index: BufIndex) -> Option<&Buf> {
         match (self, index) {
-            (UserBuffers::Pair(send, _), BufIndex::SEND) => Some(send),
-            (UserBuffers::Pair(_, recv), BufIndex::RECV) => Some(recv),
-            (UserBuffers::Pair(..), _) => None,
-            (UserBuffers::List { bufs, .. }, index) => bufs.get(index.index()),
+            (PlanBuffers::Pair(send, _), BufIndex::SEND) => Some(send),
+            (PlanBuffers::Pair(_, recv), BufIndex::RECV) => Some(recv),
+            (PlanBuffers::Pair(..), _) => None,
+            (PlanBuffers::List { bufs, .. }, index) => bufs.get(index.index()),
         }
     }
 
     #[inline]
     pub(super) fn count(&self) -> usize {
         match self {
-            UserBuffers::Pair(..) => 2,
-            UserBuffers::List { bufs, .. } => bufs.len(),
+            PlanBuffers::Pair(..) => 2,
+            PlanBuffers::List { bufs, .. } => bufs.len(),
         }
     }
 }

@@ -101,10 +101,6 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         self.plan.rebind(self.call.name, bufs)
     }
 
-    pub(super) fn items(&self) -> usize {
-        self.plan.items()
-    }
-
     /// Runs steps until the schedule has completed, or the caller must run a local step or wait for messages (`None`).
     pub(super) fn poll(&mut self) -> Option<ScheduleStatus> {
         loop {

@@ -119,7 +119,7 @@ impl CollState {
         let (state, channel) = (context.coll_state(), context.channel());
         let max_scan = if is_stalled { usize::MAX } else { MAX_QUICK_SCAN };
         while let Some(message) =
-            channel.take_unexpected(max_scan, |unexpected| Notice::is_tag(unexpected.tag))
+            context.engine().take_unexpected(channel, max_scan, |unexpected| Notice::is_tag(unexpected.tag))
         {
             if let Some((rank, seq, notice)) = Notice::read(context, call.seq, message) {
                 state.log().record(rank, seq, notice);

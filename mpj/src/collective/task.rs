@@ -25,6 +25,8 @@ pub(crate) struct CollectiveTask {
     context: Arc<CollContext>,
     name: &'static str,
     digest: CallDigest,
+    /// The number of items for a trace.
+    items: usize,
     phase: AtomicU8,
     state: Mutex<State>,
     /// Notified after `phase` has become [`COMPLETE`].
@@ -99,7 +101,7 @@ impl CollectiveTask {
         keep_alive: Option<KeepAlive>,
         is_persistent: bool,
     ) -> Result<Arc<Self>> {
-        let digest = plan.digest;
+        let (digest, items) = (plan.digest, plan.items());
         let call = context.call_id(name, seq, digest);
         // SAFETY: the caller's contract.
         let mut schedule = unsafe { Schedule::new(Arc::clone(context), call, plan.into_owned()) };
@@ -115,7 +117,7 @@ impl CollectiveTask {
         });
         let (context, phase) = (Arc::clone(context), AtomicU8::new(IDLE));
         let listener = Mutex::default();
-        Ok(Arc::new(CollectiveTask { context, name, digest, phase, state, listener }))
+        Ok(Arc::new(CollectiveTask { context, name, digest, items, phase, state, listener }))
     }
 
     /// Starts another call, with the old buffers, or with new ones where `bufs` has them.
@@ -144,13 +146,12 @@ impl CollectiveTask {
         state.seq = seq;
         state.has_checked_notices = false;
         self.phase.store(ACTIVE, Ordering::Release);
-        let items = state.schedule.items();
         drop(state);
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let traced = engine.trace().map(|trace| (trace, trace.now()));
         engine.spawn(channel, Arc::clone(self) as Arc<dyn ProgressTask>);
         if let Some((trace, begun)) = traced {
-            trace.collective(begun, self.name, channel, items, false);
+            trace.collective(begun, self.name, channel, self.items, false);
         }
     }
 

@@ -5,7 +5,7 @@ use mpj_datatypes::Datatype;
 use mpj_devices::{Buf, BufError};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
-use super::plan::UserBuffers;
+use super::plan::PlanBuffers;
 use crate::error::{Error, ErrorClass, Result};
 
 /// The temporary buffers of a schedule, of equal size, in one block. Items are aligned as their type is, up to 64 bytes.
@@ -31,7 +31,7 @@ impl TempBuffers {
     pub(crate) fn for_steps(
         call: &'static str,
         steps: &[Step],
-        user: &UserBuffers<'_>,
+        user: &PlanBuffers<'_>,
         datatype: &Datatype,
     ) -> Result<Option<Self>> {
         let (mut items, mut count) = (0, 0);

@@ -107,8 +107,7 @@ impl Message {
     /// Receives the message as [`Communicator::recv_buffer`] does, with the same errors.
     pub fn recv_buffer(self) -> Result<(ReceivedBuffer, Status)> {
         let (comm, message) = self.into_parts(CALL)?;
-        let received = raw::mrecv_block(&comm, message, ReadInPlace::SharedPool);
-        let (block, status) = received.map_err(|error| error.with_call(CALL))?;
+        let (block, status) = raw::mrecv_block_as(&comm, CALL, message, ReadInPlace::SharedPool)?;
         Ok((to_buffer(CALL, block)?, status))
     }
 

@@ -269,7 +269,7 @@ pub struct Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(message) = self.message.take() {
-            raw::mdiscard(&self.comm, message);
+            raw::mdiscard(message);
         }
     }
 }

@@ -56,8 +56,9 @@ impl<K> Communicator<K> {
 impl Message {
     /// Receives the message as [`Communicator::recv_block`] does, with the same errors.
     pub fn recv_block(self) -> Result<(ReceivedBlock, Status)> {
-        let (comm, message) = self.into_parts("recv_block")?;
-        raw::mrecv_block(&comm, message, ReadInPlace::All)
+        const CALL: &str = "recv_block";
+        let (comm, message) = self.into_parts(CALL)?;
+        raw::mrecv_block_as(&comm, CALL, message, ReadInPlace::All)
     }
 }
 

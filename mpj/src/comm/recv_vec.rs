@@ -58,7 +58,7 @@ fn receive<T: Receivable>(comm: &raw::Comm, message: MatchedMessage) -> Result<(
         Ok(items) => items,
         // The sender might wait for the match.
         Err(error) => {
-            raw::mdiscard(comm, message);
+            raw::mdiscard(message);
             return Err(error);
         }
     };

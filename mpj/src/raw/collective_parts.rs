@@ -8,7 +8,7 @@ use mpj_devices::Buf;
 use super::coll_bufs::CollBuf;
 use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
-use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, PlanBuffers};
 use crate::error::Result;
 
 /// All parts of a call have the same digest, which does not contain the algorithm. A part ignores the parameters that
@@ -158,7 +158,7 @@ impl BlockingCall<'_> {
         call: &Arguments<'_>,
         bufs: &[Buf],
     ) -> Result<()> {
-        let user = UserBuffers::List { bufs: Cow::Borrowed(bufs), temp: Vec::new() };
+        let user = PlanBuffers::List { bufs: Cow::Borrowed(bufs), temp: Vec::new() };
         let plan = Plan { digest, steps: steps_of(algorithm, call), user, op: None };
         // SAFETY: the caller's contract.
         unsafe { self.run(plan) }

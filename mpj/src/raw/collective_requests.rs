@@ -14,7 +14,7 @@ use super::collective_call::Collective;
 use super::comm::Comm;
 use super::persistent::PersistentOperation;
 use super::request::Request;
-use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, PlanBuffers};
 use crate::collective::task::CollectiveTask;
 use crate::error::{Error, ErrorClass, Result};
 
@@ -84,10 +84,10 @@ pub fn collective_init(
             _ => Role::None,
         };
         let roles = match plan.user {
-            UserBuffers::Pair(..) => {
+            PlanBuffers::Pair(..) => {
                 Roles::Pair([BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index))))
             }
-            UserBuffers::List { .. } => {
+            PlanBuffers::List { .. } => {
                 Roles::Lists { send: sent(collective.send).count(), recv: collective.recv.len() }
             }
         };

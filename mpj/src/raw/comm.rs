@@ -195,8 +195,9 @@ impl Comm {
     }
 
     /// Aborts the whole job (MPI_Abort): `mpjrun` terminates all processes; if the ranks are threads, all operations
-    /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not.
-    /// After the rank has left the job, this has no effect.
+    /// fail. The exit code of the job is the lowest eight bits of `code`, or 1 if these are 0 and `code` is not. If
+    /// `code` is 0 and a rank fails for another reason, the exit code is that of the failure. After the rank has left
+    /// the job, this has no effect.
     ///
     /// The call returns, so that the caller can clean up and exit.
     pub fn abort(&self, code: i32, why: &str) {

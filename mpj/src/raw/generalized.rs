@@ -65,6 +65,9 @@ pub struct Completer(Arc<Generalized>);
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
 ///
+/// A wait fails if all operations of the rank fail, for example after an abort between thread ranks. A listener, such as
+/// a waker, is not notified of that.
+///
 /// # Errors
 /// The communicator was freed.
 pub fn generalized(comm: &Comm, hooks: GeneralizedHooks) -> Result<(Completer, Request)> {
@@ -121,8 +124,12 @@ impl Generalized {
         self.listener().is_some()
     }
 
-    /// Returns the outcome if the request is complete. Does not call a hook, so it may be called under a lock.
+    /// Returns the outcome if the request is complete. The request fails with all other operations of the rank, for
+    /// example after an abort. Does not call a hook, so it may be called under a lock.
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
+        if let Some(fault) = self.comm.engine().failure() {
+            let _ = self.outcome.set(Err(Error::from_fault(CALL, fault.clone())));
+        }
         self.outcome.get().cloned()
     }
 

@@ -83,7 +83,7 @@ pub use persistent::{PersistentOperation, start_all};
 pub use persistent_message::{bsend_init, recv_init, rsend_init, send_init};
 pub use probe::*;
 pub use recv_block::{ReadInPlace, ReceivedBlock, mrecv_block, recv_block};
-pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_in, recv_block_as};
+pub(crate) use recv_block::{alloc_for, irecv_any_length, mrecv_block_as, mrecv_in, recv_block_as};
 pub use reduce_local::reduce_local;
 pub(crate) use request::OpInfo;
 pub use request::Request;

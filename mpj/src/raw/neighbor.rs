@@ -17,7 +17,7 @@ use super::collective_call::Collective;
 use super::comm::Comm;
 use super::plans::plan;
 use super::topology::{VirtualTopology, no_topology, topology};
-use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, PlanBuffers};
 use crate::error::{Error, ErrorClass, Result};
 
 /// Sends the items of `send` to each destination, and receives a block from each source, placed by `layout`
@@ -117,7 +117,7 @@ pub(super) fn alltoallw<'a>(
     let arguments = Arguments { send: &send_block, recv: &recv_block, ..comm.neighbor_arguments(topology) };
     let pair = (None, EMPTY_BUF);
     let plan = plan(comm, call, Operation::NeighborAlltoallw, &arguments, (0, 0), pair)?;
-    let user = UserBuffers::List { bufs: Cow::Owned([send, recv].concat()), temp: Vec::new() };
+    let user = PlanBuffers::List { bufs: Cow::Owned([send, recv].concat()), temp: Vec::new() };
     Ok(Plan { user, ..plan })
 }
 

@@ -4,16 +4,17 @@
 //!              start              handshake has arrived           all parts have arrived, wait
 //!   INACTIVE ---------> UNMATCHED ---------------------> POSTED ------------------------------> INACTIVE
 //! ```
-//! The handshake arrives once. Afterwards a start posts the receives of its round at once. If the request is dropped
+//! The handshake arrives once. Until then a task of the engine waits for it and posts the receives of the round, even if
+//! this rank waits in another call. Afterwards a start posts the receives of its round at once. If the request is dropped
 //! before the handshake has arrived, a later request gets it.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{
-    Buf, Channel, Completion, Engine, Envelope, KeepAlive, Pattern, Receive, Target, run_deferred_drops,
-    with_deferred_drops,
+    Buf, Channel, Completion, Engine, Envelope, KeepAlive, Pattern, ProgressTask, Receive, Target,
+    run_deferred_drops, with_deferred_drops,
 };
 
 use super::comm::Comm;
@@ -28,8 +29,13 @@ use crate::status::Status;
 const INIT: &str = "precv_init";
 const ARRIVED: &str = "parrived";
 
+/// The request's handle of a partitioned receive.
 #[derive(Debug)]
-pub(super) struct PartReceiver {
+pub(super) struct PartReceiver(Arc<PartRecv>);
+
+/// A partitioned receive, which the handle shares with the task of an unmatched round.
+#[derive(Debug)]
+pub(super) struct PartRecv {
     comm: Comm,
     /// `None` if the source is `PROC_NULL`.
     link: Option<Link>,
@@ -97,17 +103,8 @@ pub fn precv_init(
     let link = if source == PROC_NULL { None } else { Some(Link::open(comm, source, tag)?) };
     let state = State { round: Round::Inactive, sender: None, receives: Vec::new(), complete: 0 };
     let (comm, buf, state) = (comm.clone(), StoredBuf(buf), Mutex::new(state));
-    Ok(PersistentOperation::from(PartReceiver {
-        comm,
-        link,
-        source,
-        tag,
-        buf,
-        parts,
-        bytes_per_part,
-        keep,
-        state,
-    }))
+    let shared = PartRecv { comm, link, source, tag, buf, parts, bytes_per_part, keep, state };
+    Ok(PersistentOperation::from(PartReceiver(Arc::new(shared))))
 }
 
 fn check_source(comm: &Comm, source: i32, tag: i32) -> Result<()> {
@@ -166,6 +163,64 @@ impl SenderParts {
 }
 
 impl PartReceiver {
+    /// # Safety
+    /// The contract of a receive buffer, until the operation has completed.
+    pub(super) unsafe fn start(&mut self) -> Result<()> {
+        let mut state = self.state();
+        if !matches!(state.round, Round::Inactive) {
+            return Err(still_active(INIT));
+        }
+        self.comm.begin_part_round(INIT)?;
+        state.receives.clear();
+        state.complete = 0;
+        state.round = if self.link.is_some() { Round::Unmatched } else { Round::Posted };
+        drop(state);
+        if let Some(link) = &self.link
+            && !self.0.poll()
+        {
+            let task = Arc::clone(&self.0) as Arc<dyn ProgressTask>;
+            self.comm.engine().spawn(&link.channel, task);
+        }
+        Ok(())
+    }
+
+    pub(super) fn wait(&mut self) -> Result<Status> {
+        let (engine, info, channel) = self.wait_target();
+        let outcome = engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel));
+        self.end_round();
+        outcome
+    }
+}
+
+impl Deref for PartReceiver {
+    type Target = PartRecv;
+
+    fn deref(&self) -> &PartRecv {
+        &self.0
+    }
+}
+
+impl Drop for PartReceiver {
+    fn drop(&mut self) {
+        if let Some(Link { channel, handshake, .. }) = &self.link
+            && !self.comm.engine().cancel_receive(channel, handshake)
+        {
+            // The handshake has arrived, so the sender waits until the parts of the round have been received.
+            self.with_state(|_| ());
+        }
+        self.end_round();
+    }
+}
+
+impl ProgressTask for PartRecv {
+    /// Posts the receives of the round if the handshake has arrived. The task also ends if the round does, or if this
+    /// rank leaves: it must not wait for a handshake then.
+    fn poll(&self) -> bool {
+        self.with_state(|state| !matches!(state.round, Round::Unmatched)) || self.comm.engine().is_closing()
+    }
+}
+
+impl PartRecv {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -180,21 +235,6 @@ impl PartReceiver {
         });
         run_deferred_drops();
         value
-    }
-
-    /// # Safety
-    /// The contract of a receive buffer, until the operation has completed.
-    pub(super) unsafe fn start(&mut self) -> Result<()> {
-        let mut state = self.state();
-        if !matches!(state.round, Round::Inactive) {
-            return Err(still_active(INIT));
-        }
-        self.comm.begin_part_round(INIT)?;
-        state.receives.clear();
-        state.complete = 0;
-        state.round = if self.link.is_some() { Round::Unmatched } else { Round::Posted };
-        drop(state);
-        self.with_state(|_| Ok(()))
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -217,11 +257,12 @@ impl PartReceiver {
 
     fn post_all(&self, link: &Link, sender: &SenderParts, receives: &mut Vec<Completion>) -> Result<()> {
         let item = self.buf.0.datatype().size();
-        let fits = self.check_layout(sender, item);
-        let items = if fits.is_ok() { sender.bytes.checked_div(item).unwrap_or(0) } else { 0 };
         let no_memory =
             |error| Error::new(ErrorClass::NoMem, INIT, format!("{} parts: {error}", sender.parts));
-        receives.try_reserve(sender.parts).map_err(no_memory)?;
+        let fits = self
+            .check_layout(sender, item)
+            .and_then(|()| receives.try_reserve(sender.parts).map_err(no_memory));
+        let items = if fits.is_ok() { sender.bytes.checked_div(item).unwrap_or(0) } else { 0 };
         for part in 0..sender.parts {
             // A message that does not fit is refused, so that its sender does not wait for ever.
             let buf = if fits.is_ok() { self.buf.0.part(part * items, items) } else { Buf::empty() };
@@ -327,13 +368,6 @@ impl PartReceiver {
         })
     }
 
-    pub(super) fn wait(&mut self) -> Result<Status> {
-        let (engine, info, channel) = self.wait_target();
-        let outcome = engine.wait_for(&mut (), |()| self.outcome(), |()| info.wait_reason(channel));
-        self.end_round();
-        outcome
-    }
-
     fn end_round(&self) {
         let ended = std::mem::replace(&mut self.state().round, Round::Inactive);
         if !matches!(ended, Round::Inactive) {
@@ -347,14 +381,5 @@ impl PartReceiver {
 
     pub(super) fn name(&self) -> &'static str {
         INIT
-    }
-}
-
-impl Drop for PartReceiver {
-    fn drop(&mut self) {
-        if let Some(Link { channel, handshake, .. }) = &self.link {
-            self.comm.engine().cancel_receive(channel, handshake);
-        }
-        self.end_round();
     }
 }

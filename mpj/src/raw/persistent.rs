@@ -34,7 +34,7 @@ enum Kind {
     Collective(PersistentCollective),
     Message(PersistentMessage),
     PartSender(Box<PartSender>),
-    PartReceiver(Box<PartReceiver>),
+    PartReceiver(PartReceiver),
 }
 
 /// The buffer of an operation that is not active.
@@ -87,7 +87,7 @@ impl From<PartSender> for PersistentOperation {
 
 impl From<PartReceiver> for PersistentOperation {
     fn from(recv: PartReceiver) -> Self {
-        PersistentOperation(Kind::PartReceiver(Box::new(recv)))
+        PersistentOperation(Kind::PartReceiver(recv))
     }
 }
 

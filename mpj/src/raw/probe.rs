@@ -1,12 +1,14 @@
 //! Probes, and the receipt of messages that a probe has extracted.
 
+use std::sync::Arc;
+
 use mpj_devices::{Buf, KeepAlive, MatchedMessage, Receive, Target, WaitReason};
 
 use super::PROC_NULL;
 use super::comm::Comm;
 use super::p2p::{check_no_overlap, pattern, wait_completion};
 use super::request::{OpInfo, Request};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 
 /// Waits for a message that a receive with these arguments would match, without receiving it.
@@ -62,7 +64,8 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessa
 /// Receives a message that was extracted by [`mprobe`] or [`improbe`].
 ///
 /// # Errors
-/// As [`recv`](super::recv).
+/// The buffer is invalid, or another rank has extracted the message; the message is then discarded.
+/// [`ErrorClass::Truncate`], [`ErrorClass::Type`] and failures of the sender as for [`recv`](super::recv).
 ///
 /// # Safety
 /// The contract of a receive buffer.
@@ -71,7 +74,7 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
     // SAFETY: the caller's contract, and we wait until the operation has completed.
     let (message, target) = unsafe { target_for(comm, CALL, buf, message, None)? };
-    let completion = comm.engine().recv_message(message, Receive::new(target));
+    let completion = message.recv(Receive::new(target));
     wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
@@ -79,7 +82,7 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
 /// until it has completed.
 ///
 /// # Errors
-/// As [`recv`](super::recv). The message is discarded then.
+/// The buffer is invalid, or another rank has extracted the message; the message is then discarded. The request reports the other errors of [`recv`](super::recv).
 ///
 /// # Safety
 /// The contract of a receive buffer.
@@ -93,7 +96,7 @@ pub unsafe fn imrecv(
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
     // SAFETY: the caller's contract.
     let (message, target) = unsafe { target_for(comm, CALL, buf, message, keep)? };
-    let completion = comm.engine().recv_message(message, Receive::new(target));
+    let completion = message.recv(Receive::new(target));
     Ok(Request::pending(OpInfo::recv(CALL, source, tag), comm, completion))
 }
 
@@ -109,16 +112,35 @@ unsafe fn target_for(
     message: MatchedMessage,
     keep: Option<KeepAlive>,
 ) -> Result<(MatchedMessage, Target)> {
+    let message = check_matched_here(comm, call, message)?;
     let no_overlap = check_no_overlap(call, buf.count(), buf.datatype());
     // SAFETY: the caller's contract.
     let target = unsafe { Target::new(buf, keep) }.map_err(|error| Error::buf(call, error));
     match no_overlap.and(target) {
         Ok(target) => Ok((message, target.with_path(comm.path()))),
         Err(error) => {
-            mdiscard(comm, message);
+            mdiscard(message);
             Err(error)
         }
     }
+}
+
+/// Checks that the rank of the communicator has extracted the message, and otherwise discards the message.
+pub(super) fn check_matched_here(
+    comm: &Comm,
+    call: &'static str,
+    message: MatchedMessage,
+) -> Result<MatchedMessage> {
+    if Arc::ptr_eq(message.engine(), comm.engine()) {
+        return Ok(message);
+    }
+    let (other, own) = (message.engine().site().rank, comm.engine().site().rank);
+    mdiscard(message);
+    let why = format!(
+        "world rank {other} has extracted the message, and the communicator belongs to world rank {own}: use a \
+         communicator of the rank that called mprobe"
+    );
+    Err(Error::new(ErrorClass::Comm, call, why))
 }
 
 /// Discards a message that was extracted by [`mprobe`] or [`improbe`]. Its send completes as if the message had been
@@ -132,13 +154,13 @@ unsafe fn target_for(
 /// if world.rank() == 0 {
 ///     world.ssend(&[1u8], 1, 0)?; // completes although the message is not received
 /// } else {
-///     raw::mdiscard(comm, raw::mprobe(comm, 0, 0)?);
+///     raw::mdiscard(raw::mprobe(comm, 0, 0)?);
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-pub fn mdiscard(comm: &Comm, message: MatchedMessage) {
+pub fn mdiscard(message: MatchedMessage) {
     // SAFETY: the target is empty, so nothing is written.
     if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
-        comm.engine().recv_message(message, Receive::new(nothing));
+        message.recv(Receive::new(nothing));
     }
 }

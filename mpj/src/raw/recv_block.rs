@@ -14,7 +14,7 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer, ReadBlock, Region, RegionKey};
 use super::PROC_NULL;
 use super::comm::Comm;
 use super::p2p::pattern;
-use super::probe::{mdiscard, mrecv};
+use super::probe::{check_matched_here, mdiscard, mrecv};
 use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
@@ -28,15 +28,15 @@ pub enum ReadInPlace {
     /// Messages in blocks of the sender's [`World::pool`](crate::World::pool) in shared memory. Between threads of one
     /// process, `smdev` copies them.
     SharedPool,
-    /// All messages; between threads of one process, those in any memory.
+    /// All exported messages. Between threads of one process, a send that owns its buffer can export any memory.
     All,
 }
 
 /// Waits for a message of any length, and receives it in one block: in the sender's memory (`in_place`), in the block in
 /// which it has arrived, or in a new block of the global pool.
 ///
-/// If the message is read in the sender's memory, its send completes when the block is dropped. A rank that waits for a
-/// send of its own while it holds the block deadlocks if the other rank does the same.
+/// If the message is read in the sender's memory, its send completes when the block is dropped. Two ranks that hold
+/// such blocks of each other deadlock if each waits for a send that waits for its receiver.
 ///
 /// ```
 /// use mpj::raw::{self, ReadInPlace};
@@ -53,7 +53,7 @@ pub enum ReadInPlace {
 ///
 /// # Errors
 /// As [`recv`](super::recv), but a block is never too short; [`ErrorClass::NoMem`] if the pool cannot allocate a block.
-/// The message is consumed then.
+/// In the last case, the message is consumed.
 pub fn recv_block(
     comm: &Comm,
     source: i32,
@@ -84,8 +84,7 @@ pub(crate) fn recv_block_as(
     }
 }
 
-/// Receives a message that was extracted by [`mprobe`](super::mprobe) or [`improbe`](super::improbe) as [`recv_block`]
-/// does.
+/// As [`recv_block`], for a message that [`mprobe`](super::mprobe) or [`improbe`](super::improbe) has extracted.
 ///
 /// ```
 /// use mpj::raw::{self, ReadInPlace};
@@ -102,16 +101,27 @@ pub(crate) fn recv_block_as(
 /// ```
 ///
 /// # Errors
-/// As [`recv_block`].
+/// As [`recv_block`]; [`ErrorClass::Comm`] if another rank has extracted the message, which is then discarded.
 pub fn mrecv_block(
     comm: &Comm,
     message: MatchedMessage,
     in_place: ReadInPlace,
 ) -> Result<(ReceivedBlock, Status)> {
+    mrecv_block_as(comm, "mrecv_block", message, in_place)
+}
+
+/// As [`mrecv_block`], with the name of the call for errors.
+pub(crate) fn mrecv_block_as(
+    comm: &Comm,
+    call: &'static str,
+    message: MatchedMessage,
+    in_place: ReadInPlace,
+) -> Result<(ReceivedBlock, Status)> {
+    let message = check_matched_here(comm, call, message)?;
     let envelope = *message.envelope();
-    let received = match comm.engine().recv_block(message) {
+    let received = match message.into_block() {
         Ok(block) => Ok(ReceivedBlock { envelope, location: Location::Local(block) }),
-        Err(message) => fetch(comm, CALL, message, in_place),
+        Err(message) => fetch(comm, call, message, in_place),
     };
     received.map(with_status)
 }
@@ -137,15 +147,13 @@ fn fetch(
     let envelope = *message.envelope();
     let message = match comm.path().unwrap_or(comm.engine().path()) {
         DataPath::Buffered => message,
-        DataPath::Auto | DataPath::ZeroCopy => {
-            match comm.engine().recv_view(message, in_place == ReadInPlace::SharedPool) {
-                Ok(viewed) => {
-                    let location = Location::AtSender(Box::new(viewed));
-                    return Ok(ReceivedBlock { envelope, location });
-                }
-                Err(message) => message,
+        DataPath::Auto | DataPath::ZeroCopy => match message.view(in_place == ReadInPlace::SharedPool) {
+            Ok(viewed) => {
+                let location = Location::AtSender(Box::new(viewed));
+                return Ok(ReceivedBlock { envelope, location });
             }
-        }
+            Err(message) => message,
+        },
     };
     let (block, _) = mrecv_in(comm, call, message, mpj_pool::global(), usize::MAX)?;
     Ok(ReceivedBlock { envelope, location: Location::Local(block) })
@@ -178,7 +186,7 @@ pub(crate) fn mrecv_in<P: Pool>(
     let block = match alloc_for(call, pool, limit, source, bytes) {
         Ok(block) => block,
         Err(error) => {
-            mdiscard(comm, message);
+            mdiscard(message);
             return Err(error);
         }
     };
@@ -205,7 +213,7 @@ pub(crate) fn alloc_for<P: Pool>(
         // Other crates can implement pools.
         capacity if capacity < bytes => {
             let why = format!(
-                "the pool returned a block of {capacity} bytes for a message of {bytes} (defect of the pool)"
+                "the pool returned a block of {capacity} bytes for a message of {bytes} (a bug in the pool)"
             );
             Err(Error::new(ErrorClass::NoMem, call, why))
         }
@@ -213,7 +221,8 @@ pub(crate) fn alloc_for<P: Pool>(
     }
 }
 
-/// A message received by [`Intracomm::recv_block`](crate::Intracomm::recv_block) or [`recv_block`].
+/// A message received in one block ([`recv_block`], [`mrecv_block`],
+/// [`Intracomm::recv_buffer`](crate::Intracomm::recv_buffer)).
 ///
 /// It derefs to the packed bytes. It can be sent to other threads, and can outlive the communicator.
 pub struct ReceivedBlock {

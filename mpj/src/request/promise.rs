@@ -71,7 +71,8 @@ impl<T> PromisedRequest<T> {
     /// Waits for the value.
     ///
     /// # Errors
-    /// [`ErrorClass::Request`] if the promise was dropped.
+    /// [`ErrorClass::Request`] if the promise was dropped; that of an abort or a timeout of the job, as all operations of
+    /// the rank.
     pub fn wait(mut self) -> Result<T> {
         self.raw.take().ok_or_else(|| consumed_error("wait"))?.wait()?;
         self.take_value()

@@ -1,4 +1,4 @@
-//! Sets of requests, whose completed ones are found without a search.
+//! Sets of requests, whose completed ones are found without a search, except those that must be polled.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,12 @@ use mpj_devices::{Engine, Listener, ReadyList, WaitReason, fence_listeners};
 use super::wait_many::Waitable;
 use crate::raw::{deadline, wait_on};
 
-/// Many pending operations, each with a key of the user, in order of completion.
+/// Many pending operations, each with a key of the user, in order of completion. Operations that completed before the
+/// first wait after their insertion are in order of insertion.
 ///
 /// A completed operation adds itself to a list, so the time to find it does not depend on the number of pending ones.
-/// For less than about ten requests, a `Vec` and [`wait_any`](crate::wait_any) are as fast.
+/// The set polls operations that cannot do so, such as partitioned messages, and operations that are in several sets.
+/// For fewer than about ten requests, a `Vec` and [`wait_any`](crate::wait_any) are as fast.
 /// ```
 /// use mpj::RequestSet;
 ///
@@ -58,8 +60,9 @@ pub struct RequestSet<K, O> {
     free: Vec<usize>,
     /// The slots whose operations do not notify `ready` yet.
     unregistered: Vec<usize>,
-    /// The slots whose operations might not notify `ready`: partitioned messages, operations for which another set has
-    /// registered later, and all if the system has refused the fence.
+    /// The slots whose operations might not notify `ready`: operations that take no listener, such as partitioned
+    /// messages; operations whose listener was replaced; all if the system has refused the fence. Also operations that
+    /// reuse a slot with an old notification.
     polled: Vec<usize>,
     /// The slots of operations that have completed, and perhaps others.
     ready: Arc<ReadyList>,
@@ -86,12 +89,12 @@ impl<K, O> RequestSet<K, O> {
         Self::default()
     }
 
-    /// Returns the number of operations whose outcome was not returned yet.
+    /// Returns the number of operations whose outcome has not been returned yet.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns whether the outcomes of all operations were returned.
+    /// Returns whether the outcomes of all operations have been returned.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,13 +122,13 @@ impl<K, O: Waitable> RequestSet<K, O> {
     }
 
     /// Waits as [`wait_next`](Self::wait_next) does, but at most for `limit`. Returns `None` if no operation has
-    /// completed until then, or if the set is empty.
+    /// completed by then, or if the set is empty.
     pub fn wait_next_timeout(&mut self, limit: Duration) -> Option<(K, O::Outcome)> {
         self.next_until(deadline(limit))
     }
 
     /// Returns the key and the outcome of an operation that has completed, and removes it. If none has, makes progress
-    /// once before it returns `None`.
+    /// once and checks again.
     pub fn test_next(&mut self) -> Option<(K, O::Outcome)> {
         self.register();
         if let Some(found) = self.pop() {
@@ -137,8 +140,8 @@ impl<K, O: Waitable> RequestSet<K, O> {
         self.pop()
     }
 
-    /// Returns an iterator that waits for the operations in order of completion, until the set is empty. The operations
-    /// that it has not returned stay in the set.
+    /// Returns an iterator that waits for the operations in order of completion, until the set is empty. Those that
+    /// completed before the first wait come in order of insertion. Operations that were not returned stay in the set.
     pub fn drain(&mut self) -> impl Iterator<Item = (K, O::Outcome)> {
         std::iter::from_fn(|| self.wait_next())
     }
@@ -161,7 +164,7 @@ impl<K, O: Waitable> RequestSet<K, O> {
         wait_on(&self.engines, end, || self.completed(), || self.describe())
     }
 
-    /// Returns the slot of an operation that has completed, or of one that must be polled from now on.
+    /// Returns the slot of an operation that has completed, or a slot to check again.
     fn completed(&self) -> Option<usize> {
         self.ready.pop().or_else(|| self.polled.iter().copied().find(|slot| self.is_complete(*slot)))
     }
@@ -201,7 +204,8 @@ impl<K, O: Waitable> RequestSet<K, O> {
         let is_fenced = fence_listeners();
         for slot in pending {
             if self.is_complete(slot) {
-                // It might have completed before it was registered. A second notification has no effect.
+                // It might have completed before it was registered. At worst, a second notification makes a later
+                // operation in this slot a polled one.
                 self.ready.push(slot);
             } else if !is_fenced {
                 self.polled.push(slot);
@@ -221,8 +225,8 @@ impl<K, O: Waitable> RequestSet<K, O> {
     /// Removes the operation of a slot if it has completed.
     fn take(&mut self, slot: usize) -> Option<(K, O::Outcome)> {
         if !self.is_complete(slot) {
-            // Another set has become the listener of the operation, or the slot has a new operation. Two sets that both
-            // registered again would notify each other for ever.
+            // Another set has become the listener of the operation, or the notification was for an earlier operation of
+            // this slot. Poll the slot: two sets that both registered again would notify each other for ever.
             if self.slots[slot].is_some() && !self.polled.contains(&slot) {
                 self.polled.push(slot);
             }

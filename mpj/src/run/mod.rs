@@ -58,7 +58,8 @@ impl Launch {
 /// (E0283): end it in `Ok::<(), mpj::Error>(())`.
 ///
 /// If a rank fails, standard error names it, its error, and the number of other ranks that failed. The exit code is 1
-/// after an error, 101 after a panic, and that of [`Intracomm::abort`](crate::Intracomm::abort) if a rank called it.
+/// after an error, 101 after a panic, and that of [`Intracomm::abort`](crate::Intracomm::abort) if a rank called it. An
+/// abort with code 0 does not change the exit code if a rank failed for another reason.
 ///
 /// # Programs that hang
 /// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without `mpjrun`:

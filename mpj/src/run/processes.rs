@@ -53,9 +53,8 @@ where
     if let (Some(code), Some(ExitEvent { rank, exit: Exit::Died(cause) })) =
         (first.abort_code(), first.roster().first_death())
     {
-        // An abort takes precedence over the results of all ranks.
-        let mut error = JobError::new(rank as usize, cause.to_string(), false).with_others(failures);
-        (error.aborted, error.is_reported) = (Some(code), is_reported);
+        let mut error = JobError::from_death(rank, &cause, failures, Some(code));
+        error.is_reported = is_reported;
         return Some(error);
     }
     let order: Vec<u32> = first.roster().since(0).into_iter().map(|event| event.rank).collect();

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use mpj_devices::{Exit, ExitEvent, Registry, Roster, drop_panic_payload};
+use mpj_devices::{Exit, ExitEvent, Registry, drop_panic_payload};
 
 use super::timeout::Timer;
 use super::watch::{RankPhase, Watch};
@@ -19,6 +19,16 @@ use crate::world::World;
 
 /// The exit code of a job in which a rank panicked, as of any Rust program.
 const PANICKED: u8 = 101;
+
+/// Returns whether a rank has died because it called `abort`. Its own process can record the death with "it".
+fn is_abort(cause: &str) -> bool {
+    cause.strip_prefix("it ").unwrap_or(cause).starts_with("aborted the job ")
+}
+
+/// Returns whether a rank counts as dead only because another rank called `abort`.
+fn is_by_abort_of_another(event: &ExitEvent) -> bool {
+    matches!(&event.exit, Exit::Died(cause) if cause.starts_with("rank ") && cause.contains(" aborted the job "))
+}
 
 /// The maximum number of other causes that are printed.
 const MAX_OTHERS: usize = 16;
@@ -63,8 +73,13 @@ impl JobError {
         if self.timed_out || self.is_reported || is_printed {
             return None;
         }
-        let mut summary =
-            if self.panicked { format!("rank {} panicked", self.rank) } else { self.to_string() };
+        // A panic after an abort was not printed when it happened.
+        let follows_abort = self.others.first().is_some_and(|(_, cause)| is_abort(cause));
+        let mut summary = if self.panicked && !follows_abort {
+            format!("rank {} panicked", self.rank)
+        } else {
+            self.to_string()
+        };
         match self.followers {
             0 => {}
             1 => summary += "; 1 rank failed because of it",
@@ -77,6 +92,34 @@ impl JobError {
             summary += &format!("\n  and {more} more");
         }
         Some(summary)
+    }
+
+    /// Returns the error of a job in which `rank` has died first. `aborted` is the code with which a rank of this process
+    /// has aborted the job. It takes precedence over all failures, except that 0 must not hide one.
+    pub(super) fn from_death(
+        rank: u32,
+        cause: &str,
+        mut failures: Vec<(usize, RankFailure)>,
+        aborted: Option<i32>,
+    ) -> Self {
+        let rank = rank as usize;
+        if aborted == Some(0) && is_abort(cause) {
+            let has_own_cause = |(other, failure): &(usize, RankFailure)| {
+                *other != rank && !failure.is_consequence && !failure.cause.contains(cause)
+            };
+            if let Some(at) = failures.iter().position(has_own_cause) {
+                let (other, own) = failures.remove(at);
+                failures.retain(|(failed, _)| *failed != rank);
+                let mut error = JobError::new(other, own.cause, own.panicked).with_others(failures);
+                error.others.insert(0, (rank, cause.to_owned()));
+                return error;
+            }
+        }
+        // Take the cause from the roster: a rank that aborts the job can fail with another error later, or return.
+        let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
+        let aborted = aborted.filter(|code| *code != 0 || is_abort(cause));
+        let error = JobError::new(rank, cause.to_owned(), panicked).with_others(failures);
+        JobError { aborted, ..error }
     }
 
     /// Sets the other ranks that have failed.
@@ -169,7 +212,7 @@ where
     let (boots, config, registry) = job(n)?;
     let first = Arc::clone(&boots[0]);
     let results = run_ranks(boots, &registry, &config, &f, caller)?;
-    collect(results, &first.roster()).map_err(|error| JobError { aborted: first.abort_code(), ..error })
+    collect(results, first.as_ref())
 }
 
 /// Runs ranks as [`threads`] does, but without `MPJ_TIMEOUT`: only the owner of `watch` ends them early.
@@ -183,7 +226,7 @@ where
     let first = Arc::clone(&boots[0]);
     let _trace = TraceGuard::begin(&boots, &mut config);
     let results = run_all(boots, &registry, &config, watch, &f);
-    collect(results, &first.roster())
+    collect(results, first.as_ref())
 }
 
 fn job(n: usize) -> Result<(LocalRanks, Config, Registry), JobError> {
@@ -347,8 +390,7 @@ where
 }
 
 /// Returns the results of all ranks, or the failure that caused the others.
-fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
-    let first = roster.cause();
+fn collect<R>(results: Vec<Result<R, RankFailure>>, boot: &dyn Boot) -> Result<Vec<R>, JobError> {
     let mut values = Vec::with_capacity(results.len());
     let mut failures = Vec::new();
     for (rank, result) in results.into_iter().enumerate() {
@@ -357,11 +399,12 @@ fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<V
             Err(failure) => failures.push((rank, failure)),
         }
     }
-    if let Some(ExitEvent { rank, exit: Exit::Died(cause) }) = first {
-        // Take the cause from the roster: a rank that aborts the job can fail with another error later, or return.
-        let rank = rank as usize;
-        let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
-        return Err(JobError::new(rank, cause.to_string(), panicked).with_others(failures));
+    let roster = boot.roster();
+    // The deaths that an abort has caused explain less than the abort itself.
+    let cause =
+        roster.cause().filter(|event| !is_by_abort_of_another(event)).or_else(|| roster.first_death());
+    if let Some(ExitEvent { rank, exit: Exit::Died(cause) }) = cause {
+        return Err(JobError::from_death(rank, &cause, failures, boot.abort_code()));
     }
     let mut failures = failures.into_iter();
     match failures.next() {

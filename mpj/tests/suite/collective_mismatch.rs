@@ -65,7 +65,8 @@ fn different_algorithms_fail_on_every_rank() {
     let ordered = Op::user(false, |a: &u64, b: &u64| a + b);
     for (size, op) in [3, 4, 8].into_iter().flat_map(|size| [(size, &Op::Sum), (size, &ordered)]) {
         for (odd, counts) in [0, size - 1].into_iter().flat_map(|odd| {
-            let pairs = [[4096, 4112], [4112, 4096], [1, 4125], [4125, 1], [4096, 20_000], [20_000, 1]];
+            // The limit is 32 KiB, 4096 items.
+            let pairs = [[4095, 4111], [4111, 4095], [1, 4125], [4125, 1], [4095, 20_000], [20_000, 1]];
             pairs.map(|counts| (odd, counts))
         }) {
             let errors = errors_of_all(size, |world| {
@@ -182,21 +183,21 @@ fn refused_arguments_disable_collectives_on_all_ranks() {
 }
 
 #[test]
-fn barrier_fails_if_a_rank_has_exited_or_was_refused() {
-    for (call, dies) in [(false, false), (false, true), (true, false), (true, true)] {
+fn barrier_fails_if_a_rank_has_exited_or_its_call_was_refused() {
+    for (is_refused, returns_error) in [(false, false), (false, true), (true, false), (true, true)] {
         let outcome = job(3, |world| {
             match world.rank() {
-                2 if dies => return Err("gave up".to_string()),
+                2 if returns_error => return Err("gave up".to_string()),
                 2 => return Ok(()),
-                1 if call => drop(world.bcast(&mut [0u8], 7).expect_err("no such root")),
+                1 if is_refused => drop(world.bcast(&mut [0u8], 7).expect_err("no such root")),
                 _ => (),
             };
             let error = world.barrier().expect_err("rank 2 takes no part, or rank 1 was refused");
             let is_refusal = error.to_string().contains("root 7 is out of range");
-            assert!(error.failed_rank() == Some(2) || call && is_refusal, "{error}");
+            assert!(error.failed_rank() == Some(2) || is_refused && is_refusal, "{error}");
             Ok(())
         });
-        assert_eq!(outcome.is_err(), dies, "{outcome:?}");
+        assert_eq!(outcome.is_err(), returns_error, "{outcome:?}");
     }
 }
 
@@ -253,8 +254,8 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
         let why = format!("rank {who} failed in allreduce: a user function panicked");
         for error in errors {
             // A rank that gets the failure notice cancels its messages. The others might detect that before the notice.
-            let is_next = error.ends_with("cancelled its send after the match: the call failed there");
-            assert!(error.contains(&why) || is_next, "{error}");
+            let is_consequence = error.ends_with("cancelled its send after the match: the call failed there");
+            assert!(error.contains(&why) || is_consequence, "{error}");
         }
     }
 }

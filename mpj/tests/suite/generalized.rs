@@ -28,6 +28,28 @@ fn promise_wakes_the_waiting_thread() {
     });
 }
 
+/// Nobody keeps the promise.
+#[test]
+fn promise_fails_when_the_job_is_aborted() {
+    let failed = mpj::threads(2, |world| {
+        let (promise, request) = world.promise::<u64>()?;
+        if world.rank() == 0 {
+            world.recv(&mut [0u8], 1, 0)?;
+            world.abort(42, "enough");
+            assert!(request.wait().is_err());
+            return Ok(());
+        }
+        let receiving = world.irecv([0u8], 0, 1)?;
+        world.send(&[1u8], 0, 0)?;
+        let refs = vec![request.request_ref(), receiving.request_ref()];
+        let outcomes = mpj::wait_all(refs);
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+        drop(promise);
+        Ok::<(), Error>(())
+    });
+    assert!(failed.unwrap_err().to_string().contains("enough"));
+}
+
 #[test]
 fn promises_and_messages_are_waited_for_together() {
     ranks(2, |world| {

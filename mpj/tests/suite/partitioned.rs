@@ -61,6 +61,66 @@ fn parts_of_many_threads_arrive() {
     }
 }
 
+/// The descriptions of the parts arrive while each rank waits for its own send, and not for its receive.
+#[test]
+fn ranks_that_wait_for_their_sends_receive_the_parts() {
+    ranks(3, |world| {
+        let me = world.rank();
+        let (right, left) = ((me + 1) % 3, (me + 2) % 3);
+        let len = 600_000;
+        let mut recv = world.precv_init(vec![0u64; len], 4, left, 5)?;
+        let arriving = recv.start()?;
+        world.barrier()?;
+        let mut send = world.psend_init(samples::<u64>(me, 0, len), 4, right, 5)?;
+        let filling = send.start()?;
+        for part in 0..4 {
+            filling.part(part)?.ready()?;
+        }
+        filling.wait()?;
+        world.barrier()?;
+        assert_eq!(arriving.wait()?, samples::<u64>(left, 0, len));
+        Ok(())
+    });
+}
+
+#[test]
+fn receive_that_is_dropped_after_the_match_completes() {
+    for is_forgotten in [false, true] {
+        ranks(2, |world| {
+            let len = 600_000;
+            if world.rank() == 0 {
+                let mut recv = world.precv_init(vec![0u64; len], 4, 1, 5)?;
+                drop(recv.start()?);
+                // The description of the parts has arrived before this message.
+                world.recv(&mut [0u8], 1, 2)?;
+                if is_forgotten {
+                    forget(recv);
+                }
+            } else {
+                let mut send = world.psend_init(vec![7u64; len], 4, 0, 5)?;
+                world.send(&[1u8], 0, 2)?;
+                let filling = send.start()?;
+                for part in 0..4 {
+                    filling.part(part)?.ready()?;
+                }
+                filling.wait()?;
+            }
+            world.barrier()
+        });
+    }
+}
+
+/// The receiver leaves although no send has matched: neither rank waits for the other.
+#[test]
+fn ranks_leave_with_unmatched_receives() {
+    ranks(2, |world| {
+        let mut recv = world.precv_init(vec![0u64; 100], 4, 1 - world.rank(), 5)?;
+        drop(recv.start()?);
+        forget(recv);
+        Ok(())
+    });
+}
+
 #[test]
 fn part_arrives_before_the_others_are_ready() {
     ranks(2, |world| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{alive, job, samples};
-use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Comm, PROC_NULL, ReadInPlace, ReceivedBlock};
+use mpj::raw::{self, ANY_SOURCE, ANY_TAG, Buf, Comm, PROC_NULL, ReadInPlace, ReceivedBlock};
 use mpj::{DataPath, ErrorClass, Status, World};
 
 const LENS: [usize; 5] = [0, 1, 100, 20_000, 300_000];
@@ -78,13 +78,52 @@ fn discarded_messages_complete_their_sends(world: World) -> mpj::Result<()> {
             world.issend(world.alloc_slice(1u8, len)?, 1, 1)?.wait()?;
             world.send(&[len], 1, 2)?;
         } else {
-            raw::mdiscard(comm, raw::mprobe(comm, 0, 0)?);
-            raw::mdiscard(comm, raw::mprobe(comm, 0, 1)?);
+            raw::mdiscard(raw::mprobe(comm, 0, 0)?);
+            raw::mdiscard(raw::mprobe(comm, 0, 1)?);
             let mut got = [0usize];
             assert_eq!((world.recv(&mut got, 0, mpj::ANY_TAG)?.tag(), got), (2, [len]));
         }
     }
     Ok(())
+}
+
+/// Rank 1 extracts messages of rank 0 and gives them to rank 2, which could otherwise receive them by its own devices.
+#[test]
+#[expect(unsafe_code, reason = "the raw layer takes raw memory")]
+fn message_that_another_rank_has_extracted_is_refused() {
+    let (give, take) = std::sync::mpsc::channel();
+    let (give, take) = (std::sync::Mutex::new(give), std::sync::Mutex::new(take));
+    mpj::threads(3, |world| {
+        let comm = world.as_raw();
+        match world.rank() {
+            0 => {
+                for _ in 0..3 {
+                    world.ssend(&[7u8; 300_000], 1, 0)?;
+                }
+            }
+            1 => {
+                for _ in 0..3 {
+                    give.lock().unwrap().send(raw::mprobe(comm, 0, 0)?).unwrap();
+                }
+            }
+            _ => {
+                let message = || take.lock().unwrap().recv().unwrap();
+                let mut room = [0u8; 8];
+                let block = raw::mrecv_block(comm, message(), ReadInPlace::All).map(drop);
+                // SAFETY: `room` lives until the call has returned.
+                let copied = unsafe { raw::mrecv(comm, Buf::slice_mut(&mut room), message()) }.map(drop);
+                // SAFETY: likewise; a request is waited for before it is dropped.
+                let started = unsafe { raw::imrecv(comm, Buf::slice_mut(&mut room), message(), None) };
+                for error in [block, copied, started.map(drop)].map(Result::unwrap_err) {
+                    assert_eq!(error.class(), ErrorClass::Comm);
+                    assert!(error.to_string().contains("world rank 1 has extracted"), "{error}");
+                }
+                assert_eq!(room, [0; 8]);
+            }
+        }
+        Ok::<(), mpj::Error>(())
+    })
+    .expect("the refused messages are discarded, so their sends complete");
 }
 
 #[mpj::test(ranks = 2)]

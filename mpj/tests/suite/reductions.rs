@@ -1,6 +1,6 @@
 //! Compares reductions with a fold in rank order: predefined operations on primitives, and derived types.
 
-use crate::common::reduction::{check, fold};
+use crate::common::reduction::{check_reductions, fold};
 use crate::common::{COUNTS, LONG, RANKS, blanks, ranks, samples};
 use mpj::{Datatype, ErrorClass, Intracomm, Op, View, ViewMut};
 
@@ -87,7 +87,7 @@ fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
                 (Op::Prod, _) => vec![T::sample(0, 0); part(rank).len()],
                 _ => part(rank),
             };
-            check(comm, &op, exact, f, comm.size() - 1)?;
+            check_reductions(comm, &op, exact, f, comm.size() - 1)?;
         } else {
             let (mine, mut got) = (part(comm.rank()), blanks::<T>(count));
             // A refused call disables the collectives of its communicator.
@@ -136,8 +136,8 @@ fn integers_wrap_and_zeros_are_false() {
                 (0..100u64).map(|at| (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 << rank)).collect()
             };
             let few = |rank: usize| (0..32i8).map(|at| if at >> rank & 1 == 1 { -at } else { 0 }).collect();
-            check(&world, &op, wide, |a, b| u64::combine(&op, a, b).expect("defined"), 3)?;
-            check(&world, &op, few, |a, b| i8::combine(&op, a, b).expect("defined"), 2)?;
+            check_reductions(&world, &op, wide, |a, b| u64::combine(&op, a, b).expect("defined"), 3)?;
+            check_reductions(&world, &op, few, |a, b| i8::combine(&op, a, b).expect("defined"), 2)?;
         }
         Ok(())
     });

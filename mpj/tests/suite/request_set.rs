@@ -211,7 +211,7 @@ fn two_sets_wait_for_the_same_operations() {
     });
 }
 
-/// Each set takes over the notification of the operation once: neither keeps the other from waiting, or from ending.
+/// Both sets register for the same operation. They must not wake each other endlessly, or prolong each other's wait.
 #[mpj::test(ranks = 2)]
 fn waits_of_two_sets_for_one_operation_end_in_time(world: World) -> mpj::Result<()> {
     let receiving = world.irecv([0u8], 1 - world.rank(), 0)?;

@@ -6,7 +6,7 @@ use crate::common::alive;
 use crate::common::rival_faults::FAULTS;
 
 #[test]
-fn programs_that_break_elsewhere_succeed() {
+fn programs_that_fail_with_other_libraries_succeed() {
     for ranks in [2, 3] {
         for (name, program) in FAULTS {
             if let Err(error) = alive(|| mpj::threads(ranks, |world| program(&world))) {

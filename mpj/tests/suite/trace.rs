@@ -66,11 +66,13 @@ fn one_file_has_waits_messages_and_collectives() {
     ] {
         assert_eq!(trace.ranks_with(name), all, "{name}");
     }
-    let calls = trace.events("allreduce");
-    assert!(
-        calls.iter().all(|call| call["args"]["count"] == 1000 && call["args"]["ranks"] == 3),
-        "{calls:?}"
-    );
+    for (name, count) in [("allreduce", 1000), ("iallreduce", 10)] {
+        let calls = trace.events(name);
+        assert!(
+            calls.iter().all(|call| call["args"]["count"] == count && call["args"]["ranks"] == 3),
+            "{calls:?}"
+        );
+    }
     let got = trace.events("body fetched");
     assert!(
         got.iter().all(|got| got["args"]["bytes"] == 300_000 && got["args"]["device"] == "smdev"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::colliding::{Bytes, WithBool};
-use crate::common::reduction::check;
+use crate::common::reduction::check_reductions;
 use crate::common::{COUNTS, LONG, RANKS, ranks, samples};
 use mpj::pool::{Pool, RawBuffer};
 use mpj::{Datatype, Equivalent, ErrorClass, Op, ViewMut};
@@ -30,14 +30,14 @@ fn noncommutative_ops_are_applied_in_rank_order() {
             };
             for root in 0..size {
                 for count in COUNTS {
-                    check(&world, &op, maps(count), |f: Affine, g| then(&f, &g), root)?;
+                    check_reductions(&world, &op, maps(count), |f: Affine, g| then(&f, &g), root)?;
                 }
             }
-            check(&world, &op, maps(LONG), |f: Affine, g| then(&f, &g), size / 2)?;
+            check_reductions(&world, &op, maps(LONG), |f: Affine, g| then(&f, &g), size / 2)?;
             // Operations that return the first or the last operand show the order most clearly.
             let part = |rank: usize| samples::<char>(rank, 0, 50);
-            check(&world, &Op::user(false, |a: &char, _| *a), part, |a, _| a, size - 1)?;
-            check(&world, &Op::user(false, |_, b: &char| *b), part, |_, b| b, 0)
+            check_reductions(&world, &Op::user(false, |a: &char, _| *a), part, |a, _| a, size - 1)?;
+            check_reductions(&world, &Op::user(false, |_, b: &char| *b), part, |_, b| b, 0)
         });
     }
 }
@@ -53,7 +53,7 @@ fn commutative_user_ops_give_the_same_result() {
                 let part = |rank: usize| {
                     (0..count).map(|at| [rank as i32, at, (at * 7 + 11 * rank as i32) % 101]).collect()
                 };
-                check(&world, &op, part, |a, b| longest(&a, &b), size - 1)?;
+                check_reductions(&world, &op, part, |a, b| longest(&a, &b), size - 1)?;
             }
             let (mine, mut other) = ([1.5f32; 4], [0f32; 4]);
             let refused = world.allreduce(&mine, &mut other, op).expect_err("an operation on other items");

@@ -1,4 +1,5 @@
-//! The conformance suite of devices on processes, with each device, and on simulated hosts. Each case is a test.
+//! The conformance suite of devices, with each device for processes and on simulated hosts; one test for each case and
+//! place.
 
 use libtest_mimic::Trial;
 use mpj_devices::conformance::{CASES, Case, unavailable};
@@ -6,7 +7,7 @@ use mpj_devices::conformance::{CASES, Case, unavailable};
 use super::job::{mpjrun, watch};
 use super::program::say;
 
-/// Returns the tests. `ibvdev` has none if this host lacks its hardware.
+/// Returns the tests. `ibvdev` has none if it cannot be opened on this host.
 pub(crate) fn trials() -> Vec<Trial> {
     let devices = ["shmdev", "niodev", "ibvdev"].into_iter().filter(|device| unavailable(device).is_none());
     // Cases take message lengths from the open devices, so request shmdev even on hosts with one rank.

@@ -23,6 +23,8 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("processes_ignoring_sigterm_are_killed", processes_ignoring_sigterm_are_killed),
     ("timeout_terminates_the_job_and_prints_the_table", timeout_terminates_the_job_and_prints_the_table),
+    ("abort_with_code_0_does_not_hide_a_panic", abort_with_code_0_does_not_hide_a_panic),
+    ("error_of_a_helper_thread_names_its_cause", error_of_a_helper_thread_names_its_cause),
     ("failure_of_one_job_does_not_affect_another", failure_of_one_job_does_not_affect_another),
     ("grandchildren_are_killed", grandchildren_are_killed),
     ("garbage_on_the_control_socket_is_a_failure", garbage_on_the_control_socket_is_a_failure),
@@ -78,6 +80,11 @@ fn exit_code_and_message_name_the_failure() {
         ("kill", 137, &["rank 1 (pid ", "killed by signal 9 (SIGKILL)"]),
         ("abrt", 134, &["rank 1 (pid ", "killed by signal 6 (SIGABRT)"]),
         ("abort", 42, &["rank 1 (pid ", "aborted the job with code 42: enough"]),
+        (
+            "abort-0",
+            0,
+            &["rank 1 (pid ", "aborted the job with code 0: found", "; 2 ranks failed because of it"],
+        ),
     ] {
         run("-n 3", role).expect(code, parts);
     }
@@ -117,6 +124,19 @@ fn root_cause_is_named_before_consequential_failures() {
     }
     // With all ranks in one process, the exit code is that of the process: the code of the rank that failed first.
     run("-n 4 --ranks-per-process 4", "root-cause").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
+}
+
+/// The error handlers of the other ranks abort the job with code 0.
+fn abort_with_code_0_does_not_hide_a_panic() {
+    for how in ["-n 3", "-n 3 --on-failure continue", "-n 4 --ranks-per-process 2", "-n 3 --devices smdev"] {
+        run(how, "panic-abort-0").expect(101, &["rank 1 (pid ", ") panicked: an odd number"]);
+    }
+}
+
+fn error_of_a_helper_thread_names_its_cause() {
+    let ended = run("-n 3", "helper");
+    ended.expect(101, &["rank 1 (pid ", ") panicked: an odd number; 2 ranks failed because of it"]);
+    assert!(!ended.err.iter().any(|line| line.contains("also:")), "{ended:#?}");
 }
 
 fn on_failure_continue_keeps_other_ranks_running() {

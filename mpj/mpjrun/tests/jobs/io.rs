@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
         "process_that_outlives_the_job_does_not_delay_its_end",
         process_that_outlives_the_job_does_not_delay_its_end,
     ),
+    ("slow_reader_gets_all_output_of_the_ranks", slow_reader_gets_all_output_of_the_ranks),
 ];
 
 fn lines_are_not_mixed() {
@@ -120,4 +121,20 @@ fn process_that_outlives_the_job_does_not_delay_its_end() {
     let ended = run_sh("-n 2", &format!("setsid sh -c '{child}' & exit 0"));
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert!(begun.elapsed() < limit(20), "{:?}", begun.elapsed());
+    // These children always have output, and the second reader takes it slowly.
+    for reader in ["cat >/dev/null", "while [ $(head -c 10000 | wc -c) != 0 ]; do sleep 0.1; done"] {
+        let job = "$MPJRUN -n 2 sh -c 'setsid yes & sleep 0.2; exit 0'";
+        let begun = Instant::now();
+        let ended = sh(&format!("{{ {job}; echo code $? >&2; }} | {reader}"));
+        assert_eq!(ended.err, ["code 0"], "{reader}: {ended:#?}");
+        assert!(begun.elapsed() < limit(10), "{reader}: {:?}", begun.elapsed());
+    }
+}
+
+/// The reader takes the last output of the ranks later than `mpjrun` reads output of other processes.
+fn slow_reader_gets_all_output_of_the_ranks() {
+    let rank = "[ $MPJ_RANK = 0 ] || sleep 0.2; seq 10001 20000";
+    let ended =
+        sh(&format!("$MPJRUN -n 5 bash -c '{rank}' | {{ sleep 1; head -c 60000; sleep 3; exec cat; }}"));
+    assert_eq!(ended.out.len(), 50_000, "{:?}", ended.err);
 }

@@ -1,4 +1,5 @@
-//! Messages of several types and layouts between processes, with every data path; and `--stats`.
+//! Messages of several types and layouts between processes, with every data path; programs that fail with other
+//! libraries, also on threads (`smdev`); files that jobs leave in `/dev/shm`; and `--stats`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,8 +14,8 @@ use super::rival_faults::FAULTS;
 pub(crate) const TESTS: &[Test] = &[
     ("buffers_arrive_intact", buffers_arrive_intact),
     ("every_data_path_gives_the_same_result", every_data_path_gives_the_same_result),
-    ("programs_that_break_elsewhere_succeed", programs_that_break_elsewhere_succeed),
-    ("jobs_leave_no_shared_memory", jobs_leave_no_shared_memory),
+    ("programs_that_fail_with_other_libraries_succeed", programs_that_fail_with_other_libraries_succeed),
+    ("jobs_leave_no_files_in_dev_shm", jobs_leave_no_files_in_dev_shm),
     ("stats_prints_one_table_of_all_ranks", stats_prints_one_table_of_all_ranks),
 ];
 
@@ -70,7 +71,7 @@ fn every_data_path_gives_the_same_result() {
     assert!(ended.err.concat().contains("is not one of auto, buffered, zerocopy"), "{ended:#?}");
 }
 
-fn programs_that_break_elsewhere_succeed() {
+fn programs_that_fail_with_other_libraries_succeed() {
     let devices =
         ["--devices smdev", "--devices shmdev", "--devices niodev", "-x MPJ_SIMULATED_HOSTS=a:1,b:2"];
     for args in devices {
@@ -80,7 +81,7 @@ fn programs_that_break_elsewhere_succeed() {
     }
 }
 
-fn jobs_leave_no_shared_memory() {
+fn jobs_leave_no_files_in_dev_shm() {
     let files = || -> BTreeSet<OsString> {
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().contains("mpj")).collect()

@@ -1,4 +1,5 @@
-//! Jobs that Open MPI starts, whose `mpirun` has a PMIx server. The tests do nothing if it is not installed.
+//! Jobs that Open MPI starts, whose `mpirun` has a PMIx server. The tests that start `mpirun` do nothing if it is not
+//! installed.
 
 use super::Test;
 use super::process_managers::{Manager, assert_pairs, assert_refused, run_alone, run_on_hosts};
@@ -53,7 +54,7 @@ fn open_mpi_hosts_with_networks_of_their_own() {
 fn stale_pmix_variables_are_errors() {
     let namespace = ("PMIX_NAMESPACE", "1");
     let rank = ("PMIX_RANK", "0");
-    // Nothing listens at the first port.
+    // Nothing listens at port 1.
     let uri = ("PMIX_SERVER_URI4", "0.0;tcp4://127.0.0.1:1");
     for (variables, why) in [
         (&[namespace, rank, uri][..], "cannot connect to the PMIx server 0.0;tcp4://127.0.0.1:1"),

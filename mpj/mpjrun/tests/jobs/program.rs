@@ -92,6 +92,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
     if let Some(programs) = collectives::programs_of(role) {
         return collectives::run_programs(programs);
     }
+    if role == "helper" {
+        return mpj::run(|world| error_of_helper_thread(&world));
+    }
     let code = mpj::run(|world| run_in_world(role, &world));
     recv_block::check_held();
     match role {
@@ -178,6 +181,13 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "kill" if me == 1 => kill_me("-KILL"),
         "abrt" if me == 1 => kill_me("-ABRT"),
         "abort" if me == 1 => world.abort(42, "enough"),
+        "abort-0" if me == 1 => world.abort(0, "found"),
+        "abort-0" => world.barrier()?,
+        "panic-abort-0" if me == 1 => panic!("an odd number"),
+        "panic-abort-0" => {
+            let error = world.recv(&mut [0u8], 1, 0).unwrap_err();
+            world.abort(0, &format!("shutting down: {error}"));
+        }
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "recv-from-left" if me == 0 => drop(world.recv(&mut [0u8], 1, 0)?),
         "late-error" if me == 2 => {
@@ -269,6 +279,18 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         _ => {}
     }
     Ok(())
+}
+
+/// Rank 1 panics. A call of another thread of each other rank fails, and the rank returns the text of that error.
+fn error_of_helper_thread(world: &World) -> Result<(), String> {
+    world.barrier().map_err(|error| error.to_string())?;
+    if world.rank() == 1 {
+        panic!("an odd number");
+    }
+    std::thread::scope(|scope| {
+        let call = || world.recv(&mut [0u8], 1, 0).map(drop).map_err(|error| error.to_string());
+        scope.spawn(call).join().unwrap()
+    })
 }
 
 /// Rank 0 enters the barrier only when a file exists.

@@ -76,7 +76,7 @@ impl Deaths {
     }
 
     /// Returns the messages with all deaths that were sent, for a process that joins.
-    pub(super) fn known(&self) -> Vec<ToProcess> {
+    pub(super) fn all_sent(&self) -> Vec<ToProcess> {
         messages(self.sent.clone())
     }
 }
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(deaths.take_due(now + INTERVAL), [ToProcess::Died(batch.clone())]);
         assert_eq!(deaths.due(), None);
         let all = [vec![group("panicked", &[(9, 1)])], batch].concat();
-        assert_eq!(deaths.known(), [ToProcess::Died(all)]);
+        assert_eq!(deaths.all_sent(), [ToProcess::Died(all)]);
     }
 
     /// Every rank dies for its own cause, which has the maximum length, and no two ranks are neighbours.

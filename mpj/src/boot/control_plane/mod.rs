@@ -175,7 +175,7 @@ impl ControlPlane {
 
     /// Returns the messages with all deaths that were sent.
     pub fn known_deaths(&self) -> Vec<ToProcess> {
-        self.deaths.known()
+        self.deaths.all_sent()
     }
 
     /// Records a rank's exit. Returns the replies to requests that the exit fails. A death goes to all processes when it is

@@ -159,13 +159,17 @@ impl JobMonitor {
         replies
     }
 
+    fn code_of(&self, rank: u32) -> Option<u8> {
+        self.failures.get(&rank).map(|(_, code)| *code)
+    }
+
     fn has_aborted(&self, rank: u32) -> bool {
         self.failures.get(&rank).is_some_and(|(cause, _)| cause.starts_with(ABORTED))
     }
 
     /// Describes the failure that began with the death of `first`. If that rank failed because of another one that has
     /// failed as well, the other one is the cause. Of ranks that name each other, the first one is, unless another one has
-    /// aborted the job.
+    /// aborted the job. An abort with code 0 does not hide a panic that no other rank has caused.
     fn describe(&self, first: u32) -> JobEnd {
         let mut root = first;
         for _ in 0..self.failures.len() {
@@ -176,6 +180,12 @@ impl JobMonitor {
             if root == first {
                 break;
             }
+        }
+        let panicked = |rank: &u32| self.code_of(*rank) == Some(PANICKED) && !self.causes.contains_key(rank);
+        if self.code_of(root) == Some(0)
+            && let Some(rank) = self.failures.keys().find(|rank| panicked(rank))
+        {
+            root = *rank;
         }
         let (cause, code) = self.failures.get(&root).cloned().unwrap_or_else(|| ("".into(), 1));
         let others = self.failures.len().saturating_sub(1);

@@ -173,3 +173,24 @@ fn rank_that_failed_first_is_named_if_two_ranks_name_each_other() {
     let line = "rank 1 cannot reach rank 2: Too many open files; 1 other rank failed";
     assert_eq!(monitor.end(now + GRACE), failed(1, line));
 }
+
+#[test]
+fn abort_with_code_0_does_not_hide_a_panic() {
+    let now = Instant::now();
+    let abort = || ToLauncher::Abort { rank: 0, code: 0, reason: "enough".into() };
+    let result = |messages: Vec<(u32, ToLauncher)>| {
+        let mut monitor = joined(2, now);
+        for (from, message) in messages {
+            monitor.take(from, message, now).unwrap();
+        }
+        monitor.end(now + GRACE)
+    };
+    let aborted = "rank 0 aborted the job with code 0: enough";
+    assert_eq!(result(vec![(0, abort())]), failed(0, aborted));
+    let panicked = "rank 1 panicked: odd; 1 other rank failed";
+    assert_eq!(result(vec![(0, abort()), (1, died(1, "panicked: odd"))]), failed(101, panicked));
+    assert_eq!(result(vec![(1, died(1, "panicked: odd")), (0, abort())]), failed(101, panicked));
+    let due = ToLauncher::FailedDueTo { rank: 1, cause_rank: 0 };
+    let consequence = vec![(0, abort()), (1, due), (1, died(1, "panicked: odd"))];
+    assert_eq!(result(consequence), failed(0, &format!("{aborted}; 1 other rank failed")));
+}

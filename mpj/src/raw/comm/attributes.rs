@@ -10,8 +10,8 @@ use mpj_devices::{drop_deferred, drop_panic_payload};
 use super::Comm;
 use crate::error::{Error, ErrorClass, Result};
 
-/// The value of an attribute. Its drop is the delete hook: it runs when the attribute is removed or replaced, or its
-/// communicator is freed, and no other code has a clone.
+/// The value of an attribute. Its drop is the delete hook, which runs when the last handle is dropped: that of the
+/// communicator, or the one that [`Comm::remove_attribute`] or [`Comm::set_attribute`] returns.
 pub type Attribute = Arc<dyn Any + Send + Sync>;
 
 /// Returns the value for a duplicate of the communicator, if it gets one.
@@ -57,15 +57,15 @@ impl fmt::Debug for AttributeKey {
     }
 }
 
-/// The attributes of a communicator, in the order in which they were first set.
+/// The attributes of a communicator, in the order in which they were added.
 #[derive(Default)]
-pub(super) struct Attributes(Mutex<Vec<(AttributeKey, Attribute)>>);
+pub(super) struct Attributes(Mutex<AttributeList>);
 
-/// The attributes that a communicator had when its duplication began.
-pub(super) type Snapshot = Vec<(AttributeKey, Attribute)>;
+/// A list of attributes, each with its key.
+pub(super) type AttributeList = Vec<(AttributeKey, Attribute)>;
 
 impl Attributes {
-    fn entries(&self) -> MutexGuard<'_, Snapshot> {
+    fn entries(&self) -> MutexGuard<'_, AttributeList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,11 +73,11 @@ impl Attributes {
         self.entries().len()
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> AttributeList {
         self.entries().clone()
     }
 
-    pub(super) fn replace_all(&self, entries: Snapshot) {
+    pub(super) fn replace_all(&self, entries: AttributeList) {
         let old = std::mem::replace(&mut *self.entries(), entries);
         drop_in_reverse(old);
     }
@@ -100,11 +100,7 @@ impl Attributes {
     fn remove(&self, key: &AttributeKey) -> Option<Attribute> {
         let mut entries = self.entries();
         let at = entries.iter().position(|(it, _)| it.is(key))?;
-        let (key, value) = entries.remove(at);
-        drop(entries);
-        // The key might be the last one, and its hook is foreign code.
-        drop(key);
-        Some(value)
+        Some(entries.remove(at).1)
     }
 }
 
@@ -115,7 +111,7 @@ impl Drop for Attributes {
 }
 
 /// Drops the attributes, the last one first. If one panics, the others are dropped during the unwinding.
-fn drop_in_reverse(mut entries: Snapshot) {
+fn drop_in_reverse(mut entries: AttributeList) {
     entries.reverse();
     if !entries.is_empty() {
         drop_deferred(entries);
@@ -123,7 +119,7 @@ fn drop_in_reverse(mut entries: Snapshot) {
 }
 
 /// Runs the copy hooks.
-pub(super) fn copy_all(call: &'static str, comm: &Comm, snapshot: Snapshot) -> Result<Snapshot> {
+pub(super) fn copy_all(call: &'static str, comm: &Comm, snapshot: AttributeList) -> Result<AttributeList> {
     let mut copies = Vec::new();
     for (key, value) in snapshot {
         let Some(copy) = &key.0.copy else { continue };

@@ -87,7 +87,7 @@ impl Comm {
         let accepts = |message: &Envelope| {
             message.tag == tag && message.immediate == kind as u32 && message.source == source
         };
-        let take = || channel.take_unexpected(usize::MAX, accepts).map(Ok);
+        let take = || self.engine().take_unexpected(&channel, usize::MAX, accepts).map(Ok);
         let poll = |(): &mut ()| {
             // The last messages may have arrived between the search and the check.
             take().or_else(|| {
@@ -103,7 +103,7 @@ impl Comm {
         let Envelope { source, tag, bytes, .. } = *message.envelope();
         let len = bytes / size_of::<u64>();
         if len > MAX_EXTRA_WORDS + self.engine().site().size as usize {
-            mdiscard(self, message);
+            mdiscard(message);
             let why = format!("rank {source} sent a control message of {bytes} bytes");
             return Err(Error::new(ErrorClass::Intern, call, why));
         }
@@ -112,7 +112,7 @@ impl Comm {
             // SAFETY: the words are exclusively borrowed until the receive has completed.
             let target = unsafe { Target::new(Buf::slice_mut(&mut words), None) };
             let target = target.map_err(|error| Error::buf(call, error))?;
-            let completion = self.engine().recv_message(message, Receive::new(target));
+            let completion = message.recv(Receive::new(target));
             let what = || WaitReason::recv(call, self.p2p(), source.cast_signed(), tag);
             self.engine()
                 .wait_map(&completion, Clone::clone, what)

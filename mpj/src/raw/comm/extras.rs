@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::Comm;
-use super::attributes::{Attributes, Snapshot, copy_all};
+use super::attributes::{AttributeList, Attributes, copy_all};
 use crate::error::{Error, ErrorClass, Result};
 use crate::info::Info;
 
@@ -41,7 +41,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The data that a duplicate gets from its original, as it was when the duplication began.
 pub(super) struct Inherited {
     topology: Option<Topology>,
-    attributes: Snapshot,
+    attributes: AttributeList,
     info: Option<Info>,
 }
 

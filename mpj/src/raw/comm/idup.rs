@@ -31,12 +31,12 @@ struct Duplicate {
     original: Comm,
     definition: Option<Definition>,
     inherited: Option<Inherited>,
-    id: Arc<DupId>,
+    id: Arc<SharedId>,
 }
 
 /// The id of a duplicate, which the request receives, and what to do if the duplicate was dropped.
 #[derive(Debug, Default)]
-struct DupId {
+struct SharedId {
     id: AtomicU64,
     unwanted: Mutex<Option<(Comm, Definition)>>,
 }
@@ -50,7 +50,7 @@ impl Drop for Duplicate {
     }
 }
 
-impl Drop for DupId {
+impl Drop for SharedId {
     fn drop(&mut self) {
         let id = *self.id.get_mut();
         let unwanted = self.unwanted.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -85,7 +85,7 @@ impl Comm {
         self.check_not_freed(CALL)?;
         let definition = self.duplicate(CALL, Arc::clone(self.collectives().rules()));
         let inherited = Inherited::of(self, info.cloned());
-        let id = Arc::<DupId>::default();
+        let id = Arc::<SharedId>::default();
         let keep = Arc::clone(&id) as KeepAlive;
         let items = Buf::new(id.id.as_ptr().cast(), 1, Primitive::U64);
         let plan = || {

@@ -10,7 +10,7 @@ use super::super::collective_call::Collective;
 use super::super::comm::Comm;
 use super::{in_place_error, plan};
 use crate::collective::call_id::CallDigest;
-use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, PlanBuffers};
 use crate::collective::temp_buffers::TempBuffers;
 use crate::error::{Error, ErrorClass, Result};
 
@@ -167,7 +167,7 @@ pub(in super::super) fn alltoallw<'a>(
         let copy = |rank| Step::Copy { from: recv_block(rank), into: send_block(rank) };
         plan.steps.splice(0..0, (0..comm.size()).map(copy));
     }
-    plan.user = UserBuffers::List { bufs: Cow::Owned(bufs), temp };
+    plan.user = PlanBuffers::List { bufs: Cow::Owned(bufs), temp };
     Ok(plan)
 }
 

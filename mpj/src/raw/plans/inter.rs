@@ -14,7 +14,7 @@ use super::super::{PROC_NULL, ROOT};
 use super::blocks::check_one_per_rank;
 use super::{agreed, check_contribution, check_reduction, displacements, scattered_blocks};
 use crate::collective::call_id::CallDigest;
-use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
+use crate::collective::plan::{EMPTY_BUF, Plan, PlanBuffers};
 use crate::error::{Error, ErrorClass, Result};
 
 /// The root of a call, and its number in the channel. The other ranks of the root's group do not know the number.
@@ -247,6 +247,6 @@ pub(in super::super) fn alltoallw<'a>(
     let add = |groups: &Groups, steps: &mut Vec<Step>| groups.alltoall(&send_block, &recv_block, steps);
     let mut plan = plan(comm, (Operation::Alltoallw, 0), (EMPTY_BUF, EMPTY_BUF), add);
     let bufs = send.iter().chain(recv).cloned().collect();
-    plan.user = UserBuffers::List { bufs: Cow::Owned(bufs), temp: Vec::new() };
+    plan.user = PlanBuffers::List { bufs: Cow::Owned(bufs), temp: Vec::new() };
     Ok(plan)
 }

@@ -19,7 +19,7 @@ pub(crate) fn fold<T: Receivable>(
 
 /// Checks all reductions with one operation, out of place and in place. The data must give the same result for every
 /// grouping of the ranks.
-pub(crate) fn check<T, F>(
+pub(crate) fn check_reductions<T, F>(
     comm: &Intracomm,
     op: &Op,
     part: impl Fn(usize) -> Vec<T>,
