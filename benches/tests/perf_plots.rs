@@ -33,7 +33,10 @@ fn text(document: &roxmltree::Document<'_>) -> String {
 fn check(svg: &str) -> roxmltree::Document<'_> {
     let document = roxmltree::Document::parse(svg).expect("XML");
     let text: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
-    assert!(text.iter().any(|text| text.contains(" cores; 2") && text.contains("mpj 0.")), "{text:?}");
+    assert!(
+        text.iter().any(|text| text.contains(" logical processors; 2") && text.contains("mpj 0.")),
+        "{text:?}"
+    );
     let root = document.root_element();
     let number = |node: roxmltree::Node<'_, '_>, name: &str| {
         node.attribute(name).map(|value| value.parse::<f64>().expect("a number"))

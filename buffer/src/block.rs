@@ -95,7 +95,7 @@ impl<R: RawBuffer> FilledRange<R> {
     }
 
     /// Returns the address of the first spare byte, and the number of spare bytes.
-    pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
+    pub(crate) fn spare_raw(&self) -> (NonNull<u8>, usize) {
         // SAFETY: invariant 1 and point 1 of `RawBuffer`: within the allocation, or one past its end.
         let at = unsafe { self.block.as_ptr().add(self.to) };
         (at, self.block.capacity() - self.to)

@@ -213,18 +213,18 @@ impl Chain {
         self.push_split(src)
     }
 
-    pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
-        self.tail.as_ref().map_or((NonNull::dangling(), 0), |tail| tail.bytes.window())
+    pub(crate) fn spare_raw(&self) -> (NonNull<u8>, usize) {
+        self.tail.as_ref().map_or((NonNull::dangling(), 0), |tail| tail.bytes.spare_raw())
     }
 
     /// Counts `count` more bytes as pushed.
     ///
     /// # Safety
-    /// The first `count` bytes of the [`window`](Self::window) are initialised, and it has at least `count` bytes.
+    /// The first `count` bytes of the [`spare_raw`](Self::spare_raw) are initialised, and it has at least `count` bytes.
     pub(crate) unsafe fn assume_pushed(&mut self, count: usize) {
         if let Some(tail) = &mut self.tail {
             let end = tail.bytes.end() + count;
-            // SAFETY: the caller's promise; the window begins at the end of the initialised bytes of the tail.
+            // SAFETY: the caller's promise; the spare bytes begin at the end of the initialised bytes of the tail.
             unsafe { tail.bytes.assume_filled(end) };
         }
     }

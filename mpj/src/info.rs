@@ -20,7 +20,7 @@ pub struct Info {
 
 /// The lengths of MPI_MAX_INFO_KEY and MPI_MAX_INFO_VAL, without the final zero of C.
 const MAX_KEY: usize = 255;
-const MAX_VALUE: usize = 1023;
+const MAX_VALUE_BYTES: usize = 1023;
 
 impl Info {
     /// Returns an info without hints.
@@ -70,8 +70,8 @@ impl Info {
             return Err(Error::new(ErrorClass::InfoKey, "info", why));
         }
         let bytes = value.len();
-        if bytes > MAX_VALUE {
-            let why = format!("the value of {key} has {bytes} bytes, expected at most {MAX_VALUE}");
+        if bytes > MAX_VALUE_BYTES {
+            let why = format!("the value of {key} has {bytes} bytes, expected at most {MAX_VALUE_BYTES}");
             return Err(Error::new(ErrorClass::InfoValue, "info", why));
         }
         Ok(self.entries.insert(key.to_owned(), value.to_owned()))

@@ -20,6 +20,7 @@ use crate::raw::Buf;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
 /// * parts of a slice: [`View`](crate::View), [`ViewMut`](crate::ViewMut), those of [`SplitViews`](crate::SplitViews);
 /// * several slices, to send: [`Slices`](crate::Slices);
+/// * packed bytes: [`Packed`](crate::Packed);
 /// * a committed [`Buffer`](crate::buffer::Buffer), to send: see [`recv_buffer`](crate::Intracomm::recv_buffer);
 /// * memory of a pool: a [`FilledBlock`](crate::pool::FilledBlock), or a [`PoolSlice`];
 /// * with a [feature](crate#features): numbers of `half` and `num-complex`, `PodElement`, arrays of `ndarray` and views
@@ -87,7 +88,7 @@ use crate::raw::Buf;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as a buffer",
     note = "buffers are slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]`, and views of them",
-    note = "send a text with `.as_bytes()`, and any other serde value, such as a tuple, with `send_object`"
+    note = "send a string with `.as_bytes()`, and any other serde value, such as a tuple, with `send_object`"
 )]
 pub unsafe trait SendBuf {
     /// Returns the address, the number and the type of the items.
@@ -103,7 +104,7 @@ pub unsafe trait SendBuf {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received into",
     note = "buffers are slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]`, and mutable views",
-    note = "receive any other serde value, such as a text or a tuple, with `recv_object`"
+    note = "receive any other serde value, such as a string or a tuple, with `recv_object`"
 )]
 pub unsafe trait RecvBuf: SendBuf {
     /// Returns the address, the number and the type of the items.

@@ -20,7 +20,7 @@ pub struct RecordWriter<'a> {
 /// # Invariants
 /// 1. The `left` bytes from `at` on are the end of the chain's tail. The writer that holds the cursor borrows the chain
 ///    mutably, so no other code uses them; no two writers have cursors into the same bytes.
-/// 2. The bytes from the start of the chain's `window` to `at` are in the tail and initialised: they were pushed, but
+/// 2. The bytes from the start of the chain's spare bytes to `at` are in the tail and initialised: they were pushed, but
 ///    the chain does not count them yet. Neither applies to [`NOWHERE`](Self::NOWHERE), which has no bytes.
 #[derive(Clone, Copy)]
 struct Cursor {
@@ -33,16 +33,16 @@ impl Cursor {
     const NOWHERE: Self = Self { at: NonNull::dangling(), left: 0 };
 
     fn of(chain: &Chain) -> Self {
-        let (at, left) = chain.window();
+        let (at, left) = chain.spare_raw();
         Self { at, left }
     }
 
     fn store(self, chain: &mut Chain) {
         // `NOWHERE` means that a push panicked before it stored its cursor.
         chain.poisoned |= self.at == Self::NOWHERE.at;
-        let (from, _) = chain.window();
+        let (from, _) = chain.spare_raw();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
-        // SAFETY: invariant 2: `pushed` bytes of the window are initialised; 0 bytes for `NOWHERE`, the lowest address.
+        // SAFETY: invariant 2: `pushed` spare bytes are initialised; 0 bytes for `NOWHERE`, the lowest address.
         unsafe { chain.assume_pushed(pushed) };
     }
 }

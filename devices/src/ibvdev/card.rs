@@ -82,7 +82,7 @@ impl IbvCard {
 
     /// Returns the route to this rank from a rank whose own route is `own`.
     pub(super) fn route(&self, own: &Route) -> Route {
-        Route { gid: self.gid, lid: self.lid, ..*own }
+        Route { dgid: self.gid, lid: self.lid, ..*own }
     }
 }
 

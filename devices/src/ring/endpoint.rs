@@ -11,7 +11,7 @@ use crate::device::{Body, Endpoint, PostError};
 
 /// Longest body, in bytes, that is split over a few cells instead of waiting until the peer returns a fragment. If the peer
 /// holds no fragment, a body of any length is split.
-const MAX_SPLIT: usize = 4 * INLINE;
+const MAX_SPLIT_LEN: usize = 4 * INLINE;
 
 /// Bytes of a streamed body that are announced at a time. The sender announces them and then writes the next ones, so
 /// both ranks copy at the same time, and the receiver reads from the sender's cache.
@@ -178,7 +178,7 @@ impl<B: PeerNotifier> Endpoint for RingEndpoint<B> {
             })?;
             match (grant, fill) {
                 (FragmentGrant::Fragment(index), _) => self.producer.send_fragment(head, index, len as u32),
-                (FragmentGrant::Retry, Some(fill)) if len <= MAX_SPLIT => {
+                (FragmentGrant::Retry, Some(fill)) if len <= MAX_SPLIT_LEN => {
                     return Ok(self.post_split(head, len, fill)?);
                 }
                 (FragmentGrant::Exhausted, Some(fill)) => return Ok(self.post_split(head, len, fill)?),

@@ -17,7 +17,7 @@ pub(crate) struct FragmentSizes {
 }
 
 impl FragmentSizes {
-    /// Divides `total` bytes among `ranks` ranks, each of which gets a number of bytes within `per_rank`.
+    /// Gives each rank its share of `total` bytes, clamped to `per_rank` and rounded down to whole fragments.
     pub(crate) fn divide(total: u32, ranks: u32, per_rank: RangeInclusive<u32>) -> Self {
         let own = (total / ranks.max(1)).clamp(*per_rank.start(), *per_rank.end());
         let wanted = (own / MIN_COUNT_IF_LONGER).clamp(*FRAGMENT_BYTES.start(), *FRAGMENT_BYTES.end());

@@ -195,7 +195,8 @@ fn frame_is_split_over_cells_if_no_fragment_is_free() {
     }
 }
 
-/// Sends to a peer until it gets no more fragments, calls `end`, and returns how many fragments another peer then gets.
+/// Sends to a peer until no more fragments are granted for it, calls `end`, and returns how many fragments another peer
+/// then gets.
 fn fragments_for_another_after(
     has_exited: bool,
     end: impl FnOnce(&mut TestEndpoint, Consumer) -> Option<Consumer>,

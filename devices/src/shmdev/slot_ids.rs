@@ -9,8 +9,8 @@ const SLOT_BITS: u32 = 10;
 /// All ids are below this number, and none is 0.
 pub(super) const ID_END: u64 = 1 << 61;
 
-pub(super) fn slot_of(number: u64) -> usize {
-    number as usize & (SLOTS - 1)
+pub(super) fn slot_of(id: u64) -> usize {
+    id as usize & (SLOTS - 1)
 }
 
 /// The ids of one rank. An id is not assigned again before the counter in its upper bits has wrapped.
@@ -33,13 +33,13 @@ impl SlotIds {
     pub(super) fn alloc(&self) -> Option<u64> {
         let mut free = lock(&self.0);
         let slot = free.slots.pop()?;
-        let number = free.next << SLOT_BITS | u64::from(slot);
+        let id = free.next << SLOT_BITS | u64::from(slot);
         free.next = following(free.next);
-        Some(number)
+        Some(id)
     }
 
-    pub(super) fn free(&self, number: u64) {
-        lock(&self.0).slots.push(slot_of(number) as u16);
+    pub(super) fn free(&self, id: u64) {
+        lock(&self.0).slots.push(slot_of(id) as u16);
     }
 }
 
@@ -56,14 +56,14 @@ mod tests {
     #[test]
     fn ids_differ_and_name_different_slots() {
         for seed in [0, 7, u64::MAX, (ID_END >> SLOT_BITS) - 1] {
-            let numbers = SlotIds::new(seed);
-            let all: Vec<u64> = std::iter::from_fn(|| numbers.alloc()).collect();
-            let mut slots: Vec<usize> = all.iter().map(|number| slot_of(*number)).collect();
+            let ids = SlotIds::new(seed);
+            let all: Vec<u64> = std::iter::from_fn(|| ids.alloc()).collect();
+            let mut slots: Vec<usize> = all.iter().map(|id| slot_of(*id)).collect();
             slots.sort_unstable();
             assert!(slots.into_iter().eq(0..SLOTS));
-            assert!(all.iter().all(|number| (SLOTS as u64..ID_END).contains(number)));
-            numbers.free(all[5]);
-            let again = numbers.alloc().unwrap();
+            assert!(all.iter().all(|id| (SLOTS as u64..ID_END).contains(id)));
+            ids.free(all[5]);
+            let again = ids.alloc().unwrap();
             assert!(slot_of(again) == slot_of(all[5]) && !all.contains(&again));
         }
     }

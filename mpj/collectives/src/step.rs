@@ -11,8 +11,8 @@ impl BufIndex {
     pub const RECV: BufIndex = BufIndex(1);
     /// The first temporary buffer, if the caller has two buffers.
     pub const TEMP: BufIndex = BufIndex(2);
-    /// The second temporary buffer. Two sets of items cannot share a buffer: the last items of the first set can have
-    /// gaps in which the second set would begin.
+    /// The second temporary buffer. A second set of items cannot simply follow the first in one buffer: if the datatype
+    /// has gaps, the sets would interleave.
     pub const TEMP2: BufIndex = BufIndex(3);
     /// The third temporary buffer.
     pub const TEMP3: BufIndex = BufIndex(4);

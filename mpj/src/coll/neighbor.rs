@@ -26,7 +26,7 @@ pub fn neighbor_allgather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) ->
     two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLGATHER))
 }
 
-/// A gather of different blocks from the neighbours: see
+/// A gather of blocks of different lengths from the neighbours: see
 /// [`TopologyComm::neighbor_allgatherv`](crate::topology::TopologyComm::neighbor_allgatherv).
 pub fn neighbor_allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
@@ -50,7 +50,7 @@ pub fn neighbor_alltoall<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> 
     two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLTOALL))
 }
 
-/// An exchange of different blocks with the neighbours: see
+/// An exchange of blocks of different lengths with the neighbours: see
 /// [`TopologyComm::neighbor_alltoallv`](crate::topology::TopologyComm::neighbor_alltoallv).
 pub fn neighbor_alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
@@ -63,7 +63,7 @@ pub fn neighbor_alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { send: out, recv: back, ..Arguments::of(calls::NEIGHBOR_ALLTOALLV) })
 }
 
-/// An exchange of buffers of different types with the neighbours: see
+/// An exchange of buffers, each with a length and a datatype of its own, with the neighbours: see
 /// [`TopologyComm::neighbor_alltoallw`](crate::topology::TopologyComm::neighbor_alltoallw).
 pub fn neighbor_alltoallw<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: Vec<S>,

@@ -11,7 +11,7 @@ use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey
 
 /// A pool whose type is chosen at run time.
 ///
-/// In addition to the pool's time, an allocation takes a virtual call and a box. For benchmarks, use [`with_pool`].
+/// Each allocation costs a virtual call and a `Box` in addition. For benchmarks, use [`with_pool`].
 pub trait AnyPool: Send + Sync + fmt::Debug {
     /// As [`Pool::alloc`].
     ///

@@ -6,7 +6,7 @@ mod buddy;
 #[allow(unsafe_code, reason = "owns an arena that blocks may outlive")]
 mod magazine;
 mod paper;
-#[allow(unsafe_code, reason = "promises that a storage is one block")]
+#[allow(unsafe_code, reason = "hands out a whole storage as one block")]
 mod unpooled;
 
 pub use any::{

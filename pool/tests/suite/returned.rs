@@ -13,6 +13,9 @@ use mpj_pool::{
 
 const MIB: usize = 1 << 20;
 
+/// Returns memory at every chance.
+const EAGER: Growth = Growth::DEFAULT.return_after(Duration::ZERO);
+
 /// Overwrites the bytes that it discards, and counts them.
 #[derive(Debug)]
 struct Overwriting {
@@ -46,14 +49,14 @@ unsafe impl Storage for Overwriting {
     }
 }
 
-/// Returns a pool that returns memory at every chance, and the number of discarded bytes.
+/// Returns a pool, and the number of bytes that it has discarded.
 fn pool(growth: Growth) -> (Magazine<Overwriting>, Arc<AtomicUsize>) {
     let discarded = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&discarded);
     let source = move |size| -> Result<Overwriting, StorageError> {
         Ok(Overwriting { memory: Heap::create(size)?, discarded: Arc::clone(&count) })
     };
-    (Magazine::growing(growth.return_after(Duration::ZERO), source), discarded)
+    (Magazine::growing(growth, source), discarded)
 }
 
 /// Writes some bytes of each page.
@@ -82,7 +85,7 @@ fn use_slow_paths(pool: &Magazine<Overwriting>, done: impl Fn() -> bool) {
 #[test]
 #[cfg_attr(miri, ignore = "much memory")]
 fn idle_memory_is_returned_while_other_blocks_are_in_use() {
-    let (pool, discarded) = pool(Growth::default());
+    let (pool, discarded) = pool(EAGER);
     let mut kept: Vec<_> = (0..40).map(|_| pool.alloc(MIB).unwrap()).collect();
     for (seed, block) in (0..).zip(&mut kept) {
         fill(block, seed);
@@ -98,7 +101,7 @@ fn idle_memory_is_returned_while_other_blocks_are_in_use() {
 
 #[test]
 fn live_blocks_keep_their_bytes_while_threads_free_and_allocate() {
-    let (pool, discarded) = pool(Growth::default().max_region(4 * MIB));
+    let (pool, discarded) = pool(EAGER.max_region(4 * MIB));
     let (steps, max_blocks) = if cfg!(miri) { (25, 4) } else { (2000, 40) };
     std::thread::scope(|s| {
         for thread in 0..4u64 {
@@ -138,14 +141,14 @@ fn last_thread_that_ends_returns_everything() {
     });
     user.join().unwrap();
     let regions = pool.stats().region_bytes as usize;
-    // The first regions, of less than 2 MiB, have no part that can be returned.
+    // Regions shorter than 2 MiB, here the first, cannot be returned in part.
     assert!(discarded.load(Ordering::Relaxed) >= regions - 2 * MIB, "of {regions}");
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "much memory")]
 fn regions_of_one_block_are_freed_when_they_are_idle() {
-    let (pool, _) = pool(Growth::default());
+    let (pool, _) = pool(EAGER);
     drop(pool.alloc(40 * MIB).unwrap());
     assert!(pool.stats().region_bytes >= 40 << 20, "kept for the next request");
     use_slow_paths(&pool, || pool.stats().region_bytes < 40 << 20);
@@ -165,7 +168,7 @@ unsafe impl RegionRegistration for Registered {
 #[test]
 #[cfg_attr(miri, ignore = "much memory")]
 fn registered_regions_keep_their_pages() {
-    let (pool, discarded) = pool(Growth::default().first_region(16 * MIB));
+    let (pool, discarded) = pool(EAGER.first_region(16 * MIB));
     let block = pool.alloc(MIB).unwrap();
     let registrations = &block.region().unwrap().registrations;
     registrations.get_or_register(1, || Ok(Arc::new(Registered))).unwrap();

@@ -15,9 +15,10 @@ const MAX_THREADS: usize = 256;
 
 /// Measures messages, collectives, datatypes, pools and codecs
 ///
-/// Rank 0 prints comma-separated lines during the measurement. Lines that start with # are remarks. A launcher such as
-/// mpjrun starts the ranks; otherwise they are threads of this process. Each rank is bound to its own cores if there are
-/// enough. mpj-perf PROGRAM --help lists the columns and options of a program.
+/// Programs with ranks print comma-separated lines on rank 0 during the measurement; pools and serde print tables (with
+/// --csv, lines). Lines that start with # are remarks. A launcher such as mpjrun starts the ranks; otherwise they are
+/// threads of this process. Ranks that are threads are bound to their own cores if there are enough; processes keep the
+/// binding of the launcher. mpj-perf PROGRAM --help lists the columns and options of a program.
 ///
 /// Examples:
 ///
@@ -42,7 +43,7 @@ pub(crate) struct Cli {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Ranks {
-    /// Number of ranks, as threads of this process; under a launcher, it must equal the job's number [default: 2]
+    /// Number of ranks, as threads of this process; under a launcher, it must be the job's [default: 2, or the job's]
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) ranks: Option<usize>,
 }
@@ -86,7 +87,8 @@ pub(crate) enum Program {
     /// Values: 100k f64 (also as plain memory, Raw), a mesh of nested vectors, log records. encode reuses memory,
     /// except bitcode with serde; decode drops the value. The feature comparators adds bincode, bitcode, rkyv, wincode.
     ///
-    /// SERDE,value,codec,kind,way,bytes,ns (median),ratio to best other serde,to best other,to memcpy
+    /// SERDE,value,codec,kind,way,bytes,ns (median),ratio to best serde,to best,to memcpy (best serde: the best other
+    /// serializer of another project that uses serde; best: also those with their own derives)
     Serde(SerdeArgs),
 }
 
@@ -132,9 +134,11 @@ pub(crate) enum RankProgram {
     /// PATH,shape,fresh or same,bytes,path,median us,min us,p99 us,MB/s (half round trips); remarks at the end name the
     /// faster path of each shape by size, and compare auto with it
     Paths(PathsArgs),
-    /// Writes a parameter file with the message size from which the device should not copy
+    /// Finds the message size from which niodev or ibvdev should not copy, and writes it to a parameter file
     ///
-    /// Run it with two ranks, once per device (mpjrun --devices). Jobs read the file that MPJ_CONFIG_FILE names.
+    /// Run it with two ranks, once per device (mpjrun --devices); the other devices have no such parameter. That of
+    /// niodev is the largest copied size, that of ibvdev the smallest size that is not copied. Jobs read the file that
+    /// MPJ_CONFIG_FILE names.
     ///
     /// TUNE,device,bytes,us as set and us without copies (freshly written),the same two (unmodified),ratio
     Tune(TuneArgs),
@@ -151,6 +155,8 @@ pub(crate) enum RankProgram {
     /// overlaps with the computation (medians)
     Overlap(OverlapArgs),
     /// Typed calls, requests, futures and sets, in messages of a rank to itself
+    ///
+    /// Run it with -n 1.
     ///
     /// CALL,name,median ns,min ns,max ns,name of the call to compare with,ns over it (for sending and receiving 8 bytes)
     Calls(MeasureArgs),
@@ -199,7 +205,7 @@ pub(crate) struct PingpongArgs {
     /// Milliseconds per point
     #[arg(default_value = "200", value_parser = milliseconds, allow_negative_numbers = true)]
     pub(crate) ms: f64,
-    /// Largest message in bytes
+    /// Limit in bytes; larger sizes of the fixed list are omitted
     #[arg(default_value_t = 16_777_216)]
     pub(crate) max_bytes: usize,
     /// MiB of memory in which buffers rotate; each rank allocates it twice
@@ -259,7 +265,7 @@ pub(crate) struct PathsArgs {
     /// Milliseconds per path and point
     #[arg(default_value = "40", value_parser = milliseconds, allow_negative_numbers = true)]
     pub(crate) ms: f64,
-    /// Largest message in bytes
+    /// Limit in bytes; larger sizes of the fixed list are omitted
     #[arg(default_value_t = 16_777_216)]
     pub(crate) max_bytes: usize,
     #[command(flatten)]
@@ -281,7 +287,7 @@ pub(crate) struct TuneArgs {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct MatchingArgs {
-    /// Maximum number of messages
+    /// Limit on the number of messages; larger numbers of the fixed list are omitted
     #[arg(default_value_t = 100_000)]
     pub(crate) messages: usize,
     #[command(flatten)]

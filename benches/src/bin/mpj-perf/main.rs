@@ -1,6 +1,7 @@
 //! `mpj-perf` measures the cost of messages, collectives, datatypes, pools and codecs: see `mpj-perf --help`.
 //!
-//! Exit status: 0 measured, or printed help; 1 a rank or a measurement failed; 2 invalid command line.
+//! Exit status: 0 measured, or printed the help or the version; 1 a rank returned an error, or a measurement without
+//! ranks failed; 2 invalid command line or `MPJ_BIND`. For other failures of ranks, see [`mpj::run`].
 
 #![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 
@@ -137,7 +138,7 @@ fn main() -> ExitCode {
         let Some(why) = why else {
             perf::affinity::bind(&world, bind)?;
             let outcome = program.run(&world, svg.as_deref());
-            return outcome.and_then(|()| if stats { perf::report::stats(&world) } else { Ok(()) });
+            return outcome.and_then(|()| if stats { perf::report::print_stats(&world) } else { Ok(()) });
         };
         is_rejected.store(true, Ordering::Relaxed);
         if world.rank() == 0 {
@@ -182,7 +183,7 @@ fn reject(why: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Prints help if it was requested, otherwise the error on one line.
+/// Prints the help or the version if it was requested, otherwise the error on one line.
 fn print_clap_error(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

@@ -56,7 +56,7 @@ pub(in crate::ibvdev) fn open(
     let route = Route {
         port: selection.port.number,
         gid_index: selection.gid_index,
-        gid: selection.gid,
+        dgid: selection.gid,
         lid: selection.port.lid,
         service_level: selection.service_level,
     };

@@ -18,7 +18,8 @@ pub(crate) struct Route {
     pub(crate) port: u8,
     /// The index of the local GID, if packets carry a global address.
     pub(crate) gid_index: Option<u8>,
-    pub(crate) gid: [u8; 16],
+    /// The GID of the peer.
+    pub(crate) dgid: [u8; 16],
     /// The peer's LID, its address in the subnet.
     pub(crate) lid: u16,
     pub(crate) service_level: u8,
@@ -29,7 +30,7 @@ const HOP_LIMIT: u8 = 64;
 impl Route {
     fn attr(&self) -> abi::AhAttr {
         let route = abi::GlobalRoute {
-            dgid: abi::Gid { raw: self.gid },
+            dgid: abi::Gid { raw: self.dgid },
             sgid_index: self.gid_index.unwrap_or(0),
             hop_limit: HOP_LIMIT,
             ..abi::GlobalRoute::default()

@@ -60,7 +60,8 @@ fn pair() -> Option<(End, End, Arc<Context>)> {
     assert!(port.is_active && context.limits().unwrap().max_shared_receives > 16);
     let gid_index = (0..port.gids).rfind(|at| context.gid(1, *at).is_ok_and(|gid| gid != [0; 16])).unwrap();
     let gid = context.gid(1, gid_index).unwrap();
-    let route = Route { port: 1, gid_index: Some(gid_index as u8), gid, lid: port.lid, service_level: 0 };
+    let route =
+        Route { port: 1, gid_index: Some(gid_index as u8), dgid: gid, lid: port.lid, service_level: 0 };
     let (a, b) = (End::new(&context, 1), End::new(&context, 1));
     a.connect(&b, &route);
     b.connect(&a, &route);

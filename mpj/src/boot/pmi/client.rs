@@ -10,7 +10,7 @@ use mpj_devices::{HostId, Hosts};
 use rustix::net::RecvFlags;
 
 use super::mapping;
-use super::message::{LineDecoder, MAX_VALUE, PmiReply, request};
+use super::message::{LineDecoder, MAX_VALUE_LEN, PmiReply, request};
 use crate::boot::managed::{ProcessManager, RANK_MISSING};
 
 /// The time that the process manager has for a reply, except to a barrier. A reply needs no other rank.
@@ -157,7 +157,7 @@ impl ProcessManager for PmiClient {
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let room = MAX_VALUE - 2;
+        let room = MAX_VALUE_LEN - 2;
         let segments: Vec<&[u8]> = value.as_bytes().chunks(room).collect();
         if segments.len() > MAX_SEGMENTS {
             let limit = MAX_SEGMENTS * room;

@@ -28,7 +28,7 @@ pub const MAX_REQUEST: usize = 1000;
 
 /// The longest field `value` in bytes, which includes a prefix `N:`. `PmiClient::put` cuts longer values into segments,
 /// because some process managers truncate values without an error.
-pub const MAX_VALUE: usize = 512;
+pub const MAX_VALUE_LEN: usize = 512;
 
 /// A reply: its fields, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]

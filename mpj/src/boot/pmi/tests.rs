@@ -10,7 +10,7 @@ use mpj_devices::HostId;
 
 use super::client::PmiClient;
 use super::mapping::place;
-use super::message::{LineDecoder, MAX_LINE, MAX_REQUEST, MAX_VALUE, PmiReply, request};
+use super::message::{LineDecoder, MAX_LINE, MAX_REQUEST, MAX_VALUE_LEN, PmiReply, request};
 use crate::boot::Boot;
 use crate::boot::managed::{self, ProcessManager};
 
@@ -88,8 +88,8 @@ fn requests_have_the_form_of_the_protocol() {
 
 #[test]
 fn long_values_are_cut_into_segments() {
-    let value = "x".repeat(MAX_VALUE) + "end";
-    let (first, second) = value.split_at(MAX_VALUE - 2);
+    let value = "x".repeat(MAX_VALUE_LEN) + "end";
+    let (first, second) = value.split_at(MAX_VALUE_LEN - 2);
     let put = |at, text| format!("cmd=put kvsname=kvs_7 key=k-{at} value=2:{text}");
     let get = |at| format!("cmd=get kvsname=kvs_7 key=k-{at}");
     let got = |text| format!("cmd=get_result rc=0 value=2:{text}\n");
@@ -102,7 +102,7 @@ fn long_values_are_cut_into_segments() {
         client.get("k")
     });
     assert_eq!(outcome, Ok(value));
-    let why = joined(&[], |client| client.put("k", &"x".repeat(10 * MAX_VALUE))).unwrap_err();
+    let why = joined(&[], |client| client.put("k", &"x".repeat(10 * MAX_VALUE_LEN))).unwrap_err();
     assert_eq!(why, "the value of k has 5120 bytes, but the limit is 4080");
     let why = joined(&[], |client| client.put("k", "two words")).unwrap_err();
     assert_eq!(why, "the value of value for put is empty or has a space, a control character or ';'");

@@ -14,7 +14,7 @@ use super::stats::{now_ns, quantile_f64, repeats};
 /// In bytes. The C program uses the first, the third, the fifth and the last.
 const SIZES: [usize; 7] = [8, 128, 1024, 8192, 32768, 262_144, 1_048_576];
 
-/// Returns the sizes below `max_bytes`, and `max_bytes` rounded down to whole elements, if that is not 0.
+/// Returns `max_bytes` rounded down to whole elements, if that is not 0, and the sizes below that.
 fn sizes(max_bytes: usize) -> Vec<usize> {
     let max = max_bytes / size_of::<f64>() * size_of::<f64>();
     let mut sizes: Vec<usize> = SIZES.into_iter().filter(|bytes| *bytes < max).collect();
@@ -211,7 +211,7 @@ pub(crate) fn run(
         }
         match points[..] {
             [] => (),
-            // The barrier of the world, which the measurements use.
+            // Only the default barrier: the measurements call it, so the page states its time.
             [only] if call == Call::Barrier && series.algorithm.is_none() => barrier = Some(only.y),
             [_] if call == Call::Barrier => (),
             _ => curves.push(Curve { label: name.clone(), style: CurveStyle::of(curves.len()), points }),

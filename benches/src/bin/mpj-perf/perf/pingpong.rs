@@ -181,7 +181,7 @@ fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
         CurveStyle::of(3),
         CurveStyle::of(4),
         CurveStyle::of(5),
-        CurveStyle::of(6).dashed(2),
+        CurveStyle::of(6).with_dashes(2),
     ];
     let (of_latency, of_rates) = styles.split_at(BUFFERS.len());
     let curves = |names: &[(&str, &str)], styles: &[CurveStyle], points: Vec<Vec<Point>>| {

@@ -25,7 +25,7 @@ pub(super) struct Report {
     max_ratio: Cell<f64>,
 }
 
-pub(crate) fn stats(world: &World) -> Result<(), Failure> {
+pub(crate) fn print_stats(world: &World) -> Result<(), Failure> {
     let stats = if world.rank() == 0 { world.stats().to_string() } else { String::new() };
     stats.lines().try_for_each(|line| print(format_args!("# {line}")))
 }
@@ -73,7 +73,7 @@ impl Report {
     fn warning(&self) -> Option<String> {
         let max_ratio = self.max_ratio.get();
         (!self.placement.is_bound() && max_ratio > SUSPICIOUS_RATIO)
-            .then(|| format!("a median is {max_ratio:.1} times the minimum"))
+            .then(|| format!("a median is {max_ratio:.1} times its minimum"))
     }
 
     pub(super) fn finish(
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// Returns a progress bar on the terminal, which is hidden if standard error is not a terminal.
+/// Returns a progress bar on standard error, hidden if that is not a terminal.
 pub(super) fn progress(steps: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,5 +1,6 @@
 //! Writes and reads every word of a message, as a program that uses its messages does. The loops use AVX-512 if the
-//! processor has it, because the C program is compiled for the processor that it runs on.
+//! processor has it, because `pingpong.c`, with which `pingpong` is compared (see [`super`]), is compiled for the
+//! processor that it runs on.
 
 use std::hint::black_box;
 
@@ -40,7 +41,8 @@ macro_rules! with_avx512 {
 with_avx512!(fill_words, fill_wide, fill_with, (bytes: &mut [u8], first: u64));
 with_avx512!(sum_words, sum_wide, sum_of, (bytes: &[u8]) -> u64);
 
-/// Writes every word of a message; `round` makes the words of each message different.
+/// Writes every word of a message. Word `i` gets the value `round + i`, so every word differs from that of the previous
+/// message.
 pub(super) fn write_all(bytes: &mut [u8], round: u64) {
     fill_words(bytes, round);
     black_box(bytes);

@@ -39,7 +39,7 @@ pub(super) struct Message {
 
 #[derive(Debug)]
 enum Kind {
-    Elements {
+    Derived {
         datatype: Datatype,
         send: Pages<f64>,
         recv: Pages<f64>,
@@ -48,7 +48,8 @@ enum Kind {
         send: Pages<f64>,
         recv: Pages<f64>,
     },
-    /// Contiguous elements that are sent by ownership. Exactly one of the slice and its pending send is present.
+    /// Contiguous elements that are sent by ownership. At most one of the slice and its pending send is present, and
+    /// neither after a failed send.
     InPoolBlock {
         send: Option<PoolSlice<f64>>,
         sending: Option<Request<PoolSlice<f64>>>,
@@ -58,8 +59,10 @@ enum Kind {
     },
 }
 
+const LOST: &str = "the slice was lost in a failed send";
+
 impl Message {
-    /// Makes a message of `bytes` bytes, which must be a multiple of 64.
+    /// Makes a message whose elements have `bytes` bytes, which must be a multiple of 64.
     pub(super) fn new(shape: Shape, bytes: usize) -> Result<Self, Failure> {
         let len = bytes / size_of::<f64>();
         let pages = || Ok::<_, Failure>((Pages::filled(2 * len, 1.5)?, Pages::filled(2 * len, 2.5)?));
@@ -70,11 +73,11 @@ impl Message {
             }
             Shape::Strided => {
                 let (send, recv) = pages()?;
-                Kind::Elements { datatype: element.vector(len, 1, 2)?, send, recv }
+                Kind::Derived { datatype: element.vector(len, 1, 2)?, send, recv }
             }
             Shape::Indexed => {
                 let (send, recv) = pages()?;
-                Kind::Elements { datatype: element.indexed(&blocks(len))?, send, recv }
+                Kind::Derived { datatype: element.indexed(&blocks(len))?, send, recv }
             }
             Shape::Object => Kind::Object { send: (0..len as u64 / 2).map(|at| (at, 1.5)).collect() },
         };
@@ -90,16 +93,16 @@ impl Message {
         self.bytes
     }
 
-    /// Writes to every cache line of the data to send.
+    /// Writes to every cache line of the slice to send; of an object, perhaps not to the last one.
     pub(super) fn write(&mut self) -> Result<(), Failure> {
         match &mut self.kind {
             Kind::InPoolBlock { send, sending } => {
                 wait_for_slice(send, sending)?;
-                let send = send.as_mut().ok_or("a slice is present if no send is pending")?;
+                let send = send.as_mut().ok_or(LOST)?;
                 send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
                 black_box(&mut send[..]);
             }
-            Kind::Contiguous { send, .. } | Kind::Elements { send, .. } => {
+            Kind::Contiguous { send, .. } | Kind::Derived { send, .. } => {
                 send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
                 black_box(&mut send[..]);
             }
@@ -116,10 +119,10 @@ impl Message {
         match &mut self.kind {
             Kind::InPoolBlock { send, sending } => {
                 wait_for_slice(send, sending)?;
-                *sending = send.take().map(|send| world.isend(send, to, 1)).transpose()?;
+                *sending = Some(world.isend(send.take().ok_or(LOST)?, to, 1)?);
             }
             Kind::Contiguous { send, .. } => world.send(&send[..], to, 1)?,
-            Kind::Elements { datatype, send, .. } => {
+            Kind::Derived { datatype, send, .. } => {
                 world.send(&View::new(&send[..], 0, datatype, 1)?, to, 1)?;
             }
             Kind::Object { send } => world.send_object(send, to, 1)?,
@@ -131,7 +134,7 @@ impl Message {
     pub(super) fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Failure> {
         match &mut self.kind {
             Kind::Contiguous { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
-            Kind::Elements { datatype, recv, .. } => {
+            Kind::Derived { datatype, recv, .. } => {
                 world.recv(&mut ViewMut::new(&mut recv[..], 0, datatype, 1)?, from, 1)?;
             }
             Kind::InPoolBlock { .. } => {
@@ -154,11 +157,11 @@ fn wait_for_slice(
     Ok(())
 }
 
-/// Returns blocks of `len` elements in all, each followed by a gap of the same length.
+/// Returns blocks of 1 to 7 elements, `len` in all, each followed by a gap of the same length.
 fn blocks(len: usize) -> Vec<(usize, isize)> {
     let (mut blocks, mut total) = (Vec::new(), 0);
     while total < len {
-        let block = (1 + total * 5 % 7).min(len - total);
+        let block = (1 + blocks.len() * 5 % 7).min(len - total);
         blocks.push((block, 2 * total as isize));
         total += block;
     }
@@ -167,6 +170,8 @@ fn blocks(len: usize) -> Vec<(usize, isize)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::blocks;
 
     #[test]
@@ -175,7 +180,13 @@ mod tests {
             let blocks = blocks(len);
             assert_eq!(blocks.iter().map(|(block, _)| block).sum::<usize>(), len);
             let (last, at) = blocks[blocks.len() - 1];
-            assert!(at as usize + last <= 2 * len && blocks.iter().any(|(block, _)| *block > 1));
+            assert!(at as usize + last <= 2 * len);
         }
+    }
+
+    #[test]
+    fn blocks_have_1_to_7_elements() {
+        let lengths: BTreeSet<usize> = blocks(1000).iter().map(|(block, _)| *block).collect();
+        assert!(lengths.iter().copied().eq(1..=7), "{lengths:?}");
     }
 }

@@ -105,7 +105,7 @@ impl Times {
 
 struct PathCandidate {
     name: &'static str,
-    /// Selects the path.
+    /// Selects the path, except for `lent`.
     world: Intracomm,
     message: Message,
 }

@@ -23,7 +23,7 @@ fn styles() -> [CurveStyle; MEANINGS.len()] {
         CurveStyle::of(1),
         CurveStyle::of(2),
         CurveStyle::of(3),
-        CurveStyle::of(6).dashed(2),
+        CurveStyle::of(6).with_dashes(2),
     ]
 }
 

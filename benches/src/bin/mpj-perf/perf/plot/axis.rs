@@ -18,7 +18,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Makes an axis from the smallest to the largest size.
+    /// Makes an axis from the smallest to the largest size. With one size, the axis ends at its double; with none, it
+    /// goes from 1 to 10.
     pub(super) fn of_sizes(sizes: impl Iterator<Item = f64>, positions: (f64, f64)) -> Axis {
         let (low, high) = positive_range(sizes);
         Axis {
@@ -79,7 +80,8 @@ fn positive_range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// Rounds `value * slack` to the next lower or higher of 1, 2, 5, 10, 20 … `slack` is near 1, for rounding errors.
+/// Rounds `value * slack` to the nearest of …, 0.5, 1, 2, 5, 10, … at or below it, or at or above it if `up`. `slack`
+/// is near 1, for rounding errors.
 fn round(value: f64, slack: f64, up: bool) -> f64 {
     let decade = 10f64.powf((value * slack).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);

@@ -3,18 +3,18 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Returns the processor, its cores, the date and the version, in one line.
+/// Returns the processor, the number of logical processors, the date and the version, in one line.
 pub(crate) fn described() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, model)| model.trim());
-    // This thread may be bound, so count all cores.
-    let cores = info.lines().filter(|line| line.starts_with("processor\t")).count().max(1);
+    // This thread might be bound, so count all logical processors.
+    let count = info.lines().filter(|line| line.starts_with("processor\t")).count().max(1);
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     let (year, month, day) = date(days);
     let build = if cfg!(debug_assertions) { ", debug build: its figures mean nothing" } else { "" };
     let version = env!("CARGO_PKG_VERSION");
-    format!("{model}, {cores} cores; {year}-{month:02}-{day:02}; mpj {version}{build}")
+    format!("{model}, {count} logical processors; {year}-{month:02}-{day:02}; mpj {version}{build}")
 }
 
 /// Returns the year, month and day of `days` days after 1 January 1970 (UTC).

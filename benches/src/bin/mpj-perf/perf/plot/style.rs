@@ -25,7 +25,7 @@ impl CurveStyle {
         }
     }
 
-    pub(crate) fn dashed(self, pattern: usize) -> CurveStyle {
+    pub(crate) fn with_dashes(self, pattern: usize) -> CurveStyle {
         CurveStyle { dashes: DASHES[pattern % DASHES.len()], ..self }
     }
 

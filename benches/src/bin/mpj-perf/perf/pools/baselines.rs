@@ -9,7 +9,7 @@ use mpj_pool::{
 };
 
 use super::contender::{Contender, Kind, Name, write_all};
-use super::helper_thread::{Ring, SpinBarrier};
+use super::helper_thread::{PairBarrier, Ring};
 use super::patterns::{AllocPattern, PatternRun};
 use crate::perf::stats::now_ns;
 
@@ -64,7 +64,7 @@ type Message = (&'static Line, [usize; 3]);
 
 #[derive(Default)]
 struct BareRing {
-    barrier: SpinBarrier,
+    barrier: PairBarrier,
     ring: Ring<Message>,
 }
 
@@ -100,7 +100,7 @@ impl Contender for BareRing {
     fn assist(&self, _: PatternRun) {
         self.barrier.wait();
         let Some(mut ring) = self.ring.receiver() else { return };
-        ring.pop_all(|(line, rest)| {
+        ring.consume_until_dropped(|(line, rest)| {
             black_box((line.0.load(Ordering::Relaxed), rest));
         });
     }

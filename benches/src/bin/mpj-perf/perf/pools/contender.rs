@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use mpj_pool::{Pool, RawBuffer};
 
-use super::helper_thread::{Ring, SpinBarrier};
+use super::helper_thread::{PairBarrier, Ring};
 use super::patterns::{AllocPattern, PatternRun};
 use super::stream::{LIVE_BLOCKS, Random, STEPS, Stream};
 use crate::perf::stats::now_ns;
@@ -95,7 +95,7 @@ pub(super) struct PoolContender<S: BlockSource> {
     name: Name,
     source: S,
     mix: Mutex<Mix<S::Block>>,
-    barrier: SpinBarrier,
+    barrier: PairBarrier,
     ring: Ring<S::Block>,
 }
 
@@ -112,7 +112,7 @@ const TOUCH_BLOCKS: usize = 8;
 impl<S: BlockSource> PoolContender<S> {
     pub(super) fn new(name: Name, source: S) -> Self {
         let mix = Mutex::new(Mix { live: Vec::new(), stream: Stream::new() });
-        PoolContender { name, source, mix, barrier: SpinBarrier::default(), ring: Ring::default() }
+        PoolContender { name, source, mix, barrier: PairBarrier::default(), ring: Ring::default() }
     }
 
     fn one(&self, bytes: usize, calls: usize) -> Option<u64> {
@@ -189,7 +189,7 @@ impl<S: BlockSource> PoolContender<S> {
     fn consume(&self) {
         self.barrier.wait();
         let Some(mut ring) = self.ring.receiver() else { return };
-        ring.pop_all(|mut block| {
+        ring.consume_until_dropped(|mut block| {
             black_box(block.bytes().first_chunk::<8>().copied());
         });
     }

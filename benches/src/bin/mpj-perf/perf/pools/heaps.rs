@@ -9,9 +9,10 @@ use super::contender::{Block, BlockSource, Contender, Kind, Name, PoolContender}
 /// The alignment of `malloc`. The pools guarantee more, but a general allocator is slower at larger alignments.
 const ALIGN: usize = 16;
 
+/// An allocator that implements `GlobalAlloc`, as a contender.
 pub(super) struct Heap<A: 'static>(&'static A);
 
-/// A block of such an allocator.
+/// A block of a `GlobalAlloc` allocator.
 ///
 /// # Invariants
 /// 1. `at` is a live allocation of `heap`, of `len` bytes aligned to [`ALIGN`]. Only this handle refers to it.

@@ -11,14 +11,15 @@ use super::contender::Contender;
 use super::patterns::PatternRun;
 use crate::perf::affinity;
 
-/// A second thread on its own core, which sleeps while it has no run to assist.
+/// A second thread, on its own core if it can be bound. It sleeps while it has no run to assist.
 pub(super) struct HelperThread {
     runs: SyncSender<(usize, PatternRun)>,
     done: Receiver<()>,
 }
 
 impl HelperThread {
-    /// Starts the thread on another core, and binds this one. Returns `None` if this thread cannot be bound.
+    /// Binds the calling thread to a core, starts the second thread, and tries to bind that to another core. Returns
+    /// `None` if fewer than two cores are available, or if the calling thread cannot be bound.
     pub(super) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
         contenders: &'env [Box<dyn Contender + Send>],
@@ -50,9 +51,9 @@ impl HelperThread {
 }
 
 #[derive(Default)]
-pub(super) struct SpinBarrier(AtomicUsize);
+pub(super) struct PairBarrier(AtomicUsize);
 
-impl SpinBarrier {
+impl PairBarrier {
     pub(super) fn wait(&self) {
         let target = (self.0.fetch_add(1, Ordering::AcqRel) | 1) + 1;
         let mut spins = 0;
@@ -68,7 +69,7 @@ pub(super) struct Ring<T> {
     receiver: Mutex<Option<RingReceiver<T>>>,
 }
 
-/// The sending end. The receiving end detects that it was dropped.
+/// The sending end. Dropping it ends the receiver's loop.
 pub(super) struct RingSender<T>(Producer<T>);
 
 pub(super) struct RingReceiver<T>(Consumer<T>);
@@ -113,7 +114,7 @@ impl<T> RingSender<T> {
 
 impl<T> RingReceiver<T> {
     #[inline(always)]
-    pub(super) fn pop_all(&mut self, mut consume: impl FnMut(T)) {
+    pub(super) fn consume_until_dropped(&mut self, mut consume: impl FnMut(T)) {
         let mut spins = 0;
         loop {
             match self.0.pop() {

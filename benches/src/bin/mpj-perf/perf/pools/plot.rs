@@ -78,7 +78,7 @@ fn curves(series: &[&Series], wanted: &dyn Fn(Name) -> bool) -> Vec<Curve> {
         };
         let mut style = CurveStyle::of(strategies.iter().position(|s| *s == name.strategy).unwrap_or(0));
         if name.kind == Kind::Ours && name.storage == "heap" {
-            style = style.dashed(2);
+            style = style.with_dashes(2);
         }
         if is_default(name) {
             style = style.strong();
