@@ -130,6 +130,12 @@ impl Roster {
         self.has_death.load(Ordering::Relaxed)
     }
 
+    /// Returns whether a rank is known to have left the job normally.
+    pub fn has_left(&self, rank: u32) -> bool {
+        let events = self.events();
+        events.last.get(&rank).is_some_and(|at| events.all[*at].exit == Exit::Left)
+    }
+
     /// Returns the events after the first `seen`.
     pub fn since(&self, seen: usize) -> Vec<ExitEvent> {
         let events = self.events();
@@ -312,6 +318,7 @@ mod tests {
         let known = known.map(|(rank, exit)| ExitEvent { rank, exit });
         assert_eq!((roster.since(0), roster.event_count()), (known.to_vec(), known.len()));
         assert_eq!(roster.since(3), known[3..]);
+        assert_eq!([2, 3, 9].map(|rank| roster.has_left(rank)), [true, false, false]);
         assert_eq!(roster.first_death(), Some(known[2].clone()));
         assert_eq!(roster.first_death_among(|rank| rank > 1), Some(known[3].clone()));
         assert_eq!(roster.first_death_among(|rank| rank == 2), None);

@@ -65,7 +65,7 @@ impl<B: RecvBuf + Send + 'static> OwnedRecvBuf for B {}
 pub struct OwnedCollective<B> {
     cell: Arc<OwnedCell<B>>,
     bufs: BufsFn<B>,
-    /// Replaces `bufs` at the root.
+    /// Replaces `bufs` at the root of a call in place.
     root_bufs: Option<BufsFn<B>>,
     arguments: Arguments,
 }
@@ -138,8 +138,9 @@ impl<B> OwnedCollective<B> {
     where
         B: Send + Sync + 'static,
     {
-        let is_root = i32::try_from(comm.rank()) == Ok(self.arguments.root);
-        let bufs_of = self.root_bufs.filter(|_| is_root).unwrap_or(self.bufs);
+        // An intercommunicator refuses `MPI_IN_PLACE`, so pass it on every rank: all of them get the error.
+        let is_in_place = comm.is_inter() || i32::try_from(comm.rank()) == Ok(self.arguments.root);
+        let bufs_of = self.root_bufs.filter(|_| is_in_place).unwrap_or(self.bufs);
         let bufs = bufs_of(&self.cell);
         let keep: raw::KeepAlive = self.cell.clone();
         f(self.arguments.as_raw(bufs.as_slices()), keep).map(|value| (value, self.cell, bufs_of))
@@ -238,7 +239,7 @@ pub fn gather<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::GATHER) })
 }
 
-/// A gather of different blocks: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
+/// A gather of blocks of different lengths: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
 pub fn gatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -259,7 +260,7 @@ pub fn scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::SCATTER) })
 }
 
-/// A scatter of different blocks: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
+/// A scatter of blocks of different lengths: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
 pub fn scatterv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     counts: &[usize],
@@ -276,7 +277,8 @@ pub fn allgather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCol
     two_buffers(send, recv, Arguments::of(calls::ALLGATHER))
 }
 
-/// A gather of different blocks to all ranks: see [`Intracomm::allgatherv`](crate::Intracomm::allgatherv).
+/// A gather of blocks of different lengths to all ranks: see
+/// [`Intracomm::allgatherv`](crate::Intracomm::allgatherv).
 pub fn allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -295,7 +297,7 @@ pub fn alltoall<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedColl
     two_buffers(send, recv, Arguments::of(calls::ALLTOALL))
 }
 
-/// An exchange of different blocks: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
+/// An exchange of blocks of different lengths: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
 pub fn alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     send_parts: (&[usize], &[usize]),
@@ -310,8 +312,9 @@ pub fn alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     )
 }
 
-/// An exchange of buffers of different types: see [`Intracomm::alltoallw`](crate::Intracomm::alltoallw). If the buffers
-/// have different Rust types, box them: `Box<dyn SendBuf + Send + Sync>`.
+/// An exchange of one buffer with each rank; lengths and datatypes can differ: see
+/// [`Intracomm::alltoallw`](crate::Intracomm::alltoallw). If the buffers have different Rust types, box them:
+/// `Box<dyn SendBuf + Send + Sync>`.
 ///
 /// ```
 /// use mpj::{RecvBuf, SendBuf, coll};

@@ -183,11 +183,11 @@ impl Engine {
         let hold = deferred_drop::DeferDrops::begin();
         let moved = self.flush_all(&mut Vec::new(), &mut Vec::new());
         drop(hold);
+        // As in `queue_frame`: another thread might have polled and slept while this one held the list. It must post the
+        // frames that are still queued, and a send for which it waits might have completed here.
         if moved > 0 {
-            self.parking.notify();
-        }
-        if self.is_busy() {
-            // As in `queue_frame`: another thread might have polled and slept while this one held the list.
+            self.wake_all();
+        } else if self.is_busy() {
             self.site.bell.ring();
         }
         deferred_drop::run_deferred_drops();

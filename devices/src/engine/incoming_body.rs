@@ -26,6 +26,8 @@ pub(super) enum IncomingBody {
         message: Envelope,
         notify: Option<u64>,
         at: usize,
+        /// Why the receive refuses the message. A target of any length might accept it later, when memory is free.
+        refused: Option<Fault>,
     },
     /// An eager message that has not matched. If `block` is `None`, its allocation has failed.
     Unexpected {
@@ -118,9 +120,13 @@ impl Delivery<'_> {
                     let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
                     let posted = channel.matching().take_posted(&message);
                     if let Some(mut posted) = posted {
-                        let fits = posted.target().accepts(&message).is_ok();
-                        let to = fits.then(|| posted.target().contiguous_mut(0, len)).flatten();
-                        return Some((IncomingBody::Matched { channel, posted, message, notify, at: 0 }, to));
+                        let refused = posted.target().accepts(&message).err();
+                        let to = match &refused {
+                            None => posted.target().contiguous_mut(0, len),
+                            Some(_) => None,
+                        };
+                        let body = IncomingBody::Matched { channel, posted, message, notify, at: 0, refused };
+                        return Some((body, to));
                     }
                 }
                 let mut block = mpj_pool::global().alloc(len).ok();
@@ -148,8 +154,8 @@ impl Delivery<'_> {
         let (engine, copied) = (self.engine, self.copied);
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.incoming.as_mut()) else { return };
         let broken = match arriving {
-            IncomingBody::Matched { posted, message, at, .. } => {
-                if posted.target().accepts(message).is_ok() {
+            IncomingBody::Matched { posted, refused, at, .. } => {
+                if refused.is_none() {
                     copied.add(bytes.len());
                     posted.target().write(*at, bytes);
                 }
@@ -177,10 +183,13 @@ impl Delivery<'_> {
     pub(super) fn finish_body(&mut self, from: PeerId) {
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.incoming.take()) else { return };
         match arriving {
-            IncomingBody::Matched { channel, posted, message, notify, at } => {
+            IncomingBody::Matched { channel, posted, message, notify, at, refused } => {
                 // The bytes that did not come in pieces were written by the device directly.
                 self.copied.add(message.bytes.saturating_sub(at));
-                posted.complete_with(&message, |_| ());
+                match refused {
+                    None => posted.complete_with(&message, |_| ()),
+                    Some(fault) => posted.fail(fault),
+                }
                 self.engine.send_fin_if_sync(from, &channel, notify);
                 if let Some(inbox) = self.inboxes.get_mut(from) {
                     inbox.free_credit(self.engine, from, credit_cost(message.bytes));

@@ -101,16 +101,19 @@ impl NioConnManager {
         }
     }
 
-    /// Returns whether every pass must poll the sockets: a handshake with a rank is in progress or will be retried, or
-    /// this rank will accept again. Connections of strangers alone are polled less often.
+    /// Returns whether every pass must poll the sockets: a handshake with a rank is in progress or will be retried, this
+    /// rank will accept again, or polls must be counted. Connections of strangers alone are polled less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.half_open.has_ranks() || !self.retries.is_empty() || !self.accepting
+        self.half_open.has_ranks()
+            || !self.retries.is_empty()
+            || !self.accepting
+            || !self.unconfirmed_ends.is_empty()
     }
 
     /// Performs the work that is due by the clock, and returns the events since the last call.
     pub(super) fn outcomes(&mut self) -> Vec<NioConnEvent> {
-        if self.is_busy() || !self.half_open.is_empty() || !self.unconfirmed_ends.is_empty() {
+        if self.is_busy() || !self.half_open.is_empty() {
             self.tick(Instant::now());
         }
         std::mem::take(&mut self.outcomes)
@@ -118,10 +121,6 @@ impl NioConnManager {
 
     #[cold]
     pub(super) fn tick(&mut self, now: Instant) {
-        self.half_open.note_poll();
-        while let Some(late) = self.half_open.take_late_stranger(now) {
-            self.reject(late);
-        }
         // A peer that has exited or died is not reported here: the roster has reported it.
         while let Some(obsolete) =
             self.half_open.take_if(|half| half.connector().is_some_and(|a| a.connection.is_closed()))
@@ -263,7 +262,7 @@ impl NioConnManager {
 
     /// Sends the verdict to a peer that has proved its identity, and establishes the connection if it is accepted.
     fn send_verdict(&mut self, half: HalfOpen) {
-        if !half.is_awaiting_verdict() {
+        if !half.peer_still_waits() {
             return self.reject(half);
         }
         let peer = half.handshake.from();

@@ -23,8 +23,8 @@ pub(super) struct HalfOpen {
     pub(super) handshake: Handshake,
     hello: Vec<u8>,
     pub(super) role: Role,
-    /// The number of polls and the time when the connection was first added to the table.
-    pub(super) seen: Option<(u64, Instant)>,
+    /// When the connection was added to the table, after the last message that this rank sent as the connecting one.
+    pub(super) since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl HalfOpen {
     pub(super) fn accept(id: &Arc<Identity>, stream: OwnedFd) -> Option<Self> {
         socket::no_delay(&stream);
         let handshake = Handshake::accept(Arc::clone(id), nonce()?);
-        Some(HalfOpen { stream, handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
+        Some(HalfOpen { stream, handshake, hello: Vec::new(), role: Role::Accepts, since: None })
     }
 
     /// Starts to connect. If the socket is connected at once, this also sends the hello, so that the peer does not
@@ -61,7 +61,7 @@ impl HalfOpen {
         match begun {
             Ok((stream, handshake, hello, hello_sent)) => {
                 let role = Role::Connects(connector, hello_sent);
-                Ok(HalfOpen { stream, handshake, hello, role, seen: None })
+                Ok(HalfOpen { stream, handshake, hello, role, since: None })
             }
             Err(failure) => Err((connector, failure)),
         }
@@ -86,7 +86,7 @@ impl HalfOpen {
             return false;
         }
         let limit = connector.attempt_limit(*hello_sent);
-        let age = self.seen.map(|(_, since)| now.saturating_duration_since(since));
+        let age = self.since.map(|since| now.saturating_duration_since(since));
         limit.zip(age).is_some_and(|(limit, age)| age > limit)
     }
 
@@ -103,9 +103,9 @@ impl HalfOpen {
         matches!(self.role, Role::Accepts) && self.handshake.claimed_rank().is_none()
     }
 
-    /// Returns whether the connecting rank still awaits the verdict, after its proof. It sends nothing meanwhile, so any
-    /// other byte, the end of the stream or an error means that it does not.
-    pub(super) fn is_awaiting_verdict(&self) -> bool {
+    /// Returns whether the connecting rank still waits for the verdict, after its proof. It sends nothing meanwhile: a
+    /// byte, the end of the stream or an error means that it no longer waits.
+    pub(super) fn peer_still_waits(&self) -> bool {
         matches!(socket::recv(&self.stream, &mut [0]), Err(Errno::WOULDBLOCK | Errno::INTR))
     }
 
@@ -116,6 +116,7 @@ impl HalfOpen {
             if !*hello_sent {
                 return Ok(HandshakeStatus::Wait);
             }
+            self.since = None;
             let change = poller.change(&self.stream, Token::Handshaking(at), Interest::Read);
             return change
                 .map(|()| HandshakeStatus::Continue)
@@ -131,6 +132,7 @@ impl HalfOpen {
         match self.handshake.received(count).map_err(|_| ConnectFailure::Transient)? {
             HandshakeAction::ReadMore => Ok(HandshakeStatus::Continue),
             HandshakeAction::Send(bytes) => {
+                self.since = None;
                 send_all(&self.stream, &bytes).map(|()| HandshakeStatus::Continue)
             }
             HandshakeAction::PeerProven => Ok(HandshakeStatus::PeerProven),

@@ -2,17 +2,14 @@
 //!
 //! A *stranger* is an accepted connection that has not sent a valid hello. All strangers share [`STRANGERS`] entries.
 //! When all are used, a new stranger replaces the oldest. A connection with a valid hello has the entry of the rank
-//! that it claims, without a time limit. So strangers cannot displace ranks, even ranks that poll rarely.
+//! that it claims. So strangers cannot displace ranks. Neither has a time limit: a rank that polls rarely might take
+//! minutes to send its hello.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::half_open::HalfOpen;
 
 pub(super) const STRANGERS: usize = 64;
-
-/// A stranger is rejected when it has been in the table for more than this time and more than this number of polls.
-const STRANGER_TIMEOUT: Duration = Duration::from_secs(2);
-const STRANGER_POLLS: u64 = 64;
 
 /// Half-open connections. Each one's index is in its poller token.
 #[derive(Debug)]
@@ -21,12 +18,11 @@ pub(super) struct HalfOpenTable {
     count: usize,
     strangers: usize,
     pub(super) max_strangers: usize,
-    polls: u64,
 }
 
 impl HalfOpenTable {
     pub(super) fn new() -> Self {
-        HalfOpenTable { entries: Vec::new(), count: 0, strangers: 0, max_strangers: STRANGERS, polls: 0 }
+        HalfOpenTable { entries: Vec::new(), count: 0, strangers: 0, max_strangers: STRANGERS }
     }
 
     pub(super) fn free_index(&self) -> usize {
@@ -34,7 +30,7 @@ impl HalfOpenTable {
     }
 
     pub(super) fn put(&mut self, at: usize, mut half: HalfOpen) {
-        half.seen.get_or_insert((self.polls, Instant::now()));
+        half.since.get_or_insert_with(Instant::now);
         self.count += 1;
         self.strangers += usize::from(half.is_stranger());
         if at >= self.entries.len() {
@@ -87,21 +83,7 @@ impl HalfOpenTable {
             return None;
         }
         let here = self.entries.iter().enumerate().filter_map(|(at, half)| Some((at, half.as_ref()?)));
-        let (at, _) = here.filter(|(_, half)| half.is_stranger()).min_by_key(|(_, half)| half.seen)?;
+        let (at, _) = here.filter(|(_, half)| half.is_stranger()).min_by_key(|(_, half)| half.since)?;
         self.take(at)
-    }
-
-    pub(super) fn note_poll(&mut self) {
-        self.polls += 1;
-    }
-
-    pub(super) fn take_late_stranger(&mut self, now: Instant) -> Option<HalfOpen> {
-        if self.strangers == 0 {
-            return None;
-        }
-        let polls = self.polls;
-        let is_late =
-            |(poll, at): (u64, Instant)| polls - poll > STRANGER_POLLS && now - at > STRANGER_TIMEOUT;
-        self.take_if(|half| half.is_stranger() && half.seen.is_some_and(is_late))
     }
 }

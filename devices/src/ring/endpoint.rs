@@ -17,9 +17,9 @@ const MAX_SPLIT_LEN: usize = 4 * INLINE;
 /// both ranks copy at the same time, and the receiver reads from the sender's cache.
 const STREAM_CHUNK: usize = 8 << 10;
 
-/// Most bytes of short pieces that are assembled on the stack first. The receiver was the last to use the fragment, so
-/// the fragment's lines come from the receiver's cache. Stores of consecutive whole lines wait for them together; many
-/// short stores, of which some touch two lines, do not.
+/// Maximum number of bytes of short pieces that are assembled on the stack first. The receiver was the last to use the
+/// fragment, so the fragment's lines come from the receiver's cache. Stores of consecutive whole lines wait for them
+/// together; many short stores, of which some touch two lines, do not.
 const STACK_PACK: usize = STREAM_CHUNK;
 
 #[derive(Debug)]

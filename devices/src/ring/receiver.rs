@@ -4,7 +4,7 @@ use super::consumer::FrameHandler;
 use super::{Consumer, Malformed, PeerNotifier};
 use crate::device::{Landing, PeerId, Sink};
 
-/// Most cells that are read from one ring before the next ring is polled.
+/// Maximum number of cells that are read from one ring before the next ring is polled.
 pub(crate) const CELLS_PER_POLL: usize = 64;
 
 #[derive(Debug)]

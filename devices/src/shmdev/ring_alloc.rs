@@ -4,7 +4,7 @@
 //! shortest ring are reserved for each peer without a ring. The first peers get longer rings, each at most a quarter of
 //! the other lines (the last three peers a larger part).
 
-use super::segment_layout::{CELLS, RingLocation, SegmentLayout, lines};
+use super::segment_layout::{CELLS, RingLocation, SegmentLayout, ring_lines};
 
 /// A longer ring gets at most 1 / `PARTS` of the lines that are not reserved, or 1 / `peers` if fewer peers are left.
 const PARTS: u32 = 4;
@@ -27,17 +27,17 @@ impl RingAllocator {
         let (least, most) = CELLS.into_inner();
         let left = self.end - self.next;
         let others = self.peers.saturating_sub(1);
-        let spare = left.saturating_sub(others.saturating_mul(lines(least)));
+        let spare = left.saturating_sub(others.saturating_mul(ring_lines(least)));
         let share = spare / self.peers.clamp(1, PARTS);
         let mut cells = most;
-        while cells > least && lines(cells) > share {
+        while cells > least && ring_lines(cells) > share {
             cells /= 2;
         }
-        if lines(cells) > left {
+        if ring_lines(cells) > left {
             return None;
         }
         let location = RingLocation { line: self.next, cells };
-        self.next += lines(cells);
+        self.next += ring_lines(cells);
         self.peers = others;
         Some(location)
     }
@@ -62,7 +62,7 @@ mod tests {
                 Some(location),
                 "the ring is inside"
             );
-            next += lines(location.cells);
+            next += ring_lines(location.cells);
             Some(location.cells)
         };
         std::iter::from_fn(take).take(ranks as usize - 1).collect()

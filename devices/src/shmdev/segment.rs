@@ -383,7 +383,9 @@ impl Segment {
         self.assert_index(index);
         let at = self.at(self.layout.fragments(index));
         // SAFETY: invariants 1 and 2: the fragments live as long as the segment, and only that rank allocates them.
-        unsafe { FragmentMemory::at(at, self.layout.fragments, self.layout.fragment, Arc::clone(self) as _) }
+        unsafe {
+            FragmentMemory::at(at, self.layout.fragments, self.layout.fragment_size, Arc::clone(self) as _)
+        }
     }
 }
 

@@ -21,10 +21,11 @@ pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
 const TOTAL_FRAGMENT_BYTES: u32 = 32 << 20;
 const FRAGMENT_BYTES_PER_RANK: RangeInclusive<u32> = 128 << 10..=4 << 20;
 
-/// Most bytes of all ranks together for rings that are longer than the shortest, by default.
+/// Maximum bytes of all ranks together for rings that are longer than the shortest, by default.
 const LONG_RING_BYTES: usize = 4 << 20;
 
-/// MiB of the pools of all ranks together, by default. This is address space; memory is reserved when it is used.
+/// Maximum MiB of the pools of all ranks together, by default: with more than 64 ranks, each gets less than the default
+/// of [`SHM_POOL_MIB`]. This is address space; memory is reserved when it is used.
 const TOTAL_POOL_MIB: u64 = 64 << 10;
 
 pub(super) const MAX_EXPORTS: usize = SLOTS;
@@ -32,7 +33,7 @@ pub(super) const MAX_EXPORTS: usize = SLOTS;
 /// Bytes before the blocks of a rank, for the state words of the exported blocks.
 pub(super) const STATE_BYTES: usize = (MAX_EXPORTS * size_of::<u64>()).next_multiple_of(PAGE);
 
-pub(super) const fn lines(cells: u32) -> u32 {
+pub(super) const fn ring_lines(cells: u32) -> u32 {
     (Ring::bytes(cells) / LINE) as u32
 }
 
@@ -44,7 +45,7 @@ pub(super) struct SegmentLayout {
     /// Fragments of each rank.
     pub(super) fragments: u32,
     /// Bytes of a fragment.
-    pub(super) fragment: u32,
+    pub(super) fragment_size: u32,
     /// Lines of each rank for its rings.
     pub(super) lines: u32,
     /// Bytes of each rank's pool, in whole pages; 0 without pools.
@@ -62,29 +63,29 @@ impl SegmentLayout {
             _ => sizes.count,
         };
         let lines = match config.number(&SHM_RING_KIB) {
-            0 => Self::lines(ranks),
+            0 => Self::default_lines(ranks),
             kib => ((kib << 10).div_ceil(LINE as u64) as u32).max(Self::min_lines(ranks)),
         };
         let pool = match config.number(&SHM_POOL_MIB) {
             set if config.is_set(&SHM_POOL_MIB) => set,
             most => most.min(TOTAL_POOL_MIB / u64::from(ranks.max(1))),
         };
-        SegmentLayout { magic: MAGIC, ranks, fragments, fragment: sizes.bytes, lines, pool: pool << 20 }
+        SegmentLayout { magic: MAGIC, ranks, fragments, fragment_size: sizes.bytes, lines, pool: pool << 20 }
     }
 
     pub(super) fn without_pools(self) -> Self {
         SegmentLayout { pool: 0, ..self }
     }
 
-    fn lines(ranks: u32) -> u32 {
+    fn default_lines(ranks: u32) -> u32 {
         let long = (LONG_RING_BYTES / LINE) as u32 / ranks.max(1);
         let peers = ranks.saturating_sub(1).max(1);
-        Self::min_lines(ranks) + long.min(peers.saturating_mul(lines(*CELLS.end())))
+        Self::min_lines(ranks) + long.min(peers.saturating_mul(ring_lines(*CELLS.end())))
     }
 
     /// Lines of one shortest ring to every other rank.
     fn min_lines(ranks: u32) -> u32 {
-        ranks.saturating_sub(1).max(1).saturating_mul(lines(*CELLS.start()))
+        ranks.saturating_sub(1).max(1).saturating_mul(ring_lines(*CELLS.start()))
     }
 
     pub(super) fn check(&self, ranks: u32) -> Result<(), SegmentError> {
@@ -100,7 +101,9 @@ impl SegmentLayout {
             return wrong("invalid ring size");
         }
         let (least, most) = SHM_FRAGMENTS.range;
-        if !(least..=most).contains(&u64::from(self.fragments)) || !FRAGMENT_BYTES.contains(&self.fragment) {
+        if !(least..=most).contains(&u64::from(self.fragments))
+            || !FRAGMENT_BYTES.contains(&self.fragment_size)
+        {
             return wrong("invalid fragment size or count");
         }
         let is_counted =
@@ -125,7 +128,7 @@ impl SegmentLayout {
 
     /// Returns the range of a rank's rings and fragments, in whole pages. The rank itself is the first to write there.
     pub(super) fn rank_area(&self, index: u32) -> Range<usize> {
-        let part = (self.lines as usize * LINE).next_multiple_of(PAGE) + self.fragment_bytes();
+        let part = (self.lines as usize * LINE).next_multiple_of(PAGE) + self.fragments_len();
         let start = self.ring_word(0, self.ranks).next_multiple_of(PAGE) + index as usize * part;
         start..start + part
     }
@@ -139,8 +142,8 @@ impl SegmentLayout {
         self.rings(index).end.next_multiple_of(PAGE)
     }
 
-    fn fragment_bytes(&self) -> usize {
-        FragmentMemory::bytes(self.fragments, self.fragment).next_multiple_of(PAGE)
+    fn fragments_len(&self) -> usize {
+        FragmentMemory::bytes(self.fragments, self.fragment_size).next_multiple_of(PAGE)
     }
 
     /// Returns the number of bytes that are reserved once all ranks have opened the device, without pools.
@@ -175,7 +178,7 @@ impl RingLocation {
     /// Unpacks the word of a sender that has `room` lines. Returns `None` if such a sender cannot have the ring.
     pub(super) fn from_word(word: u32, room: u32) -> Option<Self> {
         let location = RingLocation { line: word >> 4, cells: 1 << (word & 15) };
-        let fits = CELLS.contains(&location.cells) && location.line + lines(location.cells) <= room;
+        let fits = CELLS.contains(&location.cells) && location.line + ring_lines(location.cells) <= room;
         fits.then_some(location)
     }
 }
@@ -225,7 +228,7 @@ mod tests {
                 assert!(layout.ring_word(ranks - 1, index) + 4 <= layout.ring_word(0, index + 1));
                 assert!(layout.rings(index).start >= layout.ring_word(0, ranks));
                 assert!(layout.rings(index).end <= layout.fragments(index));
-                assert!(layout.fragments(index) + layout.fragment_bytes() <= layout.rank_area(index).end);
+                assert!(layout.fragments(index) + layout.fragments_len() <= layout.rank_area(index).end);
                 assert_eq!(layout.rank_area(index).end, layout.rank_area(index + 1).start);
                 assert!(layout.rank_area(index).end <= layout.pool(0).start);
                 assert_eq!(layout.pool(index).end, layout.pool(index + 1).start);

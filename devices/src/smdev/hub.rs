@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
@@ -24,6 +24,8 @@ pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
     /// Number of deliveries so far. It is read without the lock.
     delivered: AtomicUsize,
+    /// The ranks that have connected. A second ring of a rank could begin a body during a body of the first.
+    connected: Mutex<BTreeSet<u32>>,
     /// `None` after [`close`](Self::close).
     queued: Mutex<Option<SmInletQueue>>,
 }
@@ -68,9 +70,21 @@ impl Hub {
         Ok(Arc::clone(mailbox))
     }
 
-    /// Delivers to `to` the receiving side of a ring. If `to` has closed its mailbox, drops the receiving side.
-    pub(super) fn deliver(&self, to: PeerId, ring: RingReceiver<SmNotifier>) -> Result<(), String> {
-        self.mailbox(to.0)?.deliver(|queue| queue.rings.push(ring));
+    /// Delivers to `to` the receiving side of a ring of `from`. If `to` has closed its mailbox, drops the receiving side.
+    ///
+    /// # Errors
+    /// The hub does not have the rank `to`, or `from` has connected to it before.
+    pub(super) fn deliver(
+        &self,
+        from: PeerId,
+        to: PeerId,
+        ring: RingReceiver<SmNotifier>,
+    ) -> Result<(), String> {
+        let mailbox = self.mailbox(to.0)?;
+        if !lock(&mailbox.connected).insert(from.0) {
+            return Err(format!("rank {} is already connected to rank {}", from.0, to.0));
+        }
+        mailbox.deliver(|queue| queue.rings.push(ring));
         Ok(())
     }
 
@@ -85,6 +99,7 @@ impl Mailbox {
         Mailbox {
             bell: OnceLock::new(),
             delivered: AtomicUsize::new(0),
+            connected: Mutex::default(),
             queued: Mutex::new(Some(SmInletQueue::default())),
         }
     }

@@ -164,7 +164,7 @@ unsafe impl Device for SmDevice {
         let ring = Arc::new(Ring::new(cells(self.hub.ranks())));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.fragments.memory()));
         let receiver = RingReceiver::new(from, consumer, bell);
-        self.hub.deliver(peer, receiver).map_err(|why| OpenError { device: NAME, why })?;
+        self.hub.deliver(from, peer, receiver).map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
         let bell_hub = Arc::clone(&hub);
         let bell = SmNotifier::new(move || bell_hub.bell(peer));

@@ -7,8 +7,9 @@
 //!   ------ --------------------- ------------- ------------------
 //!   name   conditions, all of which must hold  without conditions
 //! ```
-//! The conditions are `ranks`, `hosts` and `bytes`. A range is `A-B`, `A-` or `A`; a number can end in `K`, `M` or `G` (powers of 1,024). A rule whose algorithm
-//! [requires](Algorithm::requires) more than the call fulfils does not fit.
+//! The conditions are `ranks`, `hosts` and `bytes`; `bytes` is invalid for gather, scatter and the neighbourhood
+//! collectives. A range is `A-B`, `A-` or `A`; a number can end in `K`, `M` or `G` (powers of 1,024). A rule does not
+//! fit if the call does not meet the [requirements](Algorithm::requires) of its algorithm.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -39,7 +40,8 @@ const DEFAULTS: &[(Operation, &str)] = &[
     (Operation::NeighborAlltoallw, "linear"),
 ];
 
-/// The operations whose number of bytes can differ between ranks.
+/// The operations whose rules have no `bytes`, because ranks do not know the same number. (In an alltoallv or alltoallw
+/// the number can differ, too, but all algorithms send the same messages.)
 const HAVE_LOCAL_BYTES: &[Operation] = &[
     Operation::Gather,
     Operation::Scatter,
@@ -51,7 +53,7 @@ const HAVE_LOCAL_BYTES: &[Operation] = &[
 /// The rules of every operation.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// The rules of the operation with each code.
+    /// The rules of each operation, indexed by its code.
     by_code: Vec<Vec<Rule>>,
 }
 
@@ -79,17 +81,23 @@ impl Rules {
         DEFAULTS.iter().find(|(of, _)| *of == operation).map_or("", |(_, text)| text)
     }
 
+    /// Returns whether the rules of an operation can have the condition `bytes`.
+    pub fn can_have_bytes(operation: Operation) -> bool {
+        !HAVE_LOCAL_BYTES.contains(&operation)
+    }
+
     /// Replaces the rules of an operation.
     ///
     /// # Errors
-    /// The reason why the text is invalid.
+    /// The reason why the text is invalid, as the rest of a sentence whose subject is the text.
     pub fn set(&mut self, operation: Operation, text: &str) -> Result<(), String> {
         self.by_code[operation as usize] = parse(operation, text)?;
         Ok(())
     }
 
     /// Returns the algorithm of a call. All ranks must pass the same `bytes`: the length of the vector, the blocks of
-    /// all ranks together (allgather), or the blocks that one rank sends (alltoall).
+    /// all ranks together (allgather), or the blocks that one rank sends (alltoall). For an alltoallv or alltoallw, the
+    /// numbers may differ. Operations without a `bytes` condition ignore the number.
     ///
     /// # Errors
     /// No rule fits.
@@ -163,16 +171,19 @@ fn parse_rule(operation: Operation, text: &str) -> Result<Rule, String> {
         format!("has the unknown algorithm '{name}'; {operation} has {names}")
     })?;
     let mut rule = Rule { algorithm, ranks: 0..=u64::MAX, hosts: 0..=u64::MAX, bytes: 0..=u64::MAX };
+    let expected = match Rules::can_have_bytes(operation) {
+        true => "ranks=A-B, hosts=A-B or bytes=A-B",
+        false => "ranks=A-B or hosts=A-B",
+    };
     for condition in parts {
-        let invalid =
-            || format!("has the invalid condition '{condition}'; expected ranks=A-B, hosts=A-B or bytes=A-B");
+        let invalid = || format!("has the invalid condition '{condition}'; expected {expected}");
         let (what, range) = condition.split_once('=').ok_or_else(invalid)?;
         let range = parse_range(range).ok_or_else(invalid)?;
         match what {
             "ranks" => rule.ranks = range,
             "hosts" => rule.hosts = range,
             // The ranks other than the root, or than the neighbours, do not know the number of bytes.
-            "bytes" if HAVE_LOCAL_BYTES.contains(&operation) => {
+            "bytes" if !Rules::can_have_bytes(operation) => {
                 return Err(format!("has the condition '{condition}', which {operation} does not have"));
             }
             "bytes" => rule.bytes = range,

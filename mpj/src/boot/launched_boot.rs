@@ -320,6 +320,9 @@ impl Boot for LaunchedBoot {
     }
 
     fn abort(&self, code: i32, why: &str) {
+        if self.process.roster.has_left(self.rank) {
+            return;
+        }
         let _ = self.process.abort_code.set(code);
         let reason = why[..why.floor_char_boundary(4096)].to_owned();
         // If the connection is broken, the job is ending already.

@@ -98,7 +98,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns the roster, which records the ranks that have died or left.
     fn roster(&self) -> Arc<Roster>;
 
-    /// Aborts the whole job with an exit code.
+    /// Aborts the whole job with an exit code. Has no effect if this rank has left.
     fn abort(&self, code: i32, why: &str);
 
     /// Returns whether a launcher supervises the ranks: it ends the job after `MPJ_TIMEOUT`, prints what the ranks wait

@@ -190,7 +190,7 @@ impl ProvenListener {
             match outcome {
                 Ok(false) if stranger.since + PROOF_LIMIT > now => self.strangers.push(stranger),
                 // The peer gave up while this process computed or was stopped, and it may connect again.
-                Ok(true) if !stranger.is_awaiting_verdict() => {}
+                Ok(true) if !stranger.peer_still_waits() => {}
                 Ok(true) => {
                     let number = stranger.handshake.from();
                     self.unproven.remove(&number);
@@ -235,9 +235,9 @@ impl ProvenListener {
 }
 
 impl Stranger {
-    /// Returns whether the peer still awaits the verdict, after its proof. It sends nothing meanwhile, so any other byte,
-    /// the end of the stream or an error means that it does not.
-    fn is_awaiting_verdict(&self) -> bool {
+    /// Returns whether the peer still waits for the verdict, after its proof. It sends nothing meanwhile: a byte, the
+    /// end of the stream or an error means that it no longer waits.
+    fn peer_still_waits(&self) -> bool {
         let received = rustix::net::recv(&self.stream, &mut [0; 1], RecvFlags::DONTWAIT);
         matches!(received, Err(Errno::AGAIN | Errno::INTR))
     }

@@ -150,6 +150,9 @@ impl Boot for ThreadBoot {
     }
 
     fn abort(&self, code: i32, why: &str) {
+        if self.job.roster.has_left(self.rank) {
+            return;
+        }
         let _ = self.job.abort_code.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
         // The threads of other ranks cannot be terminated. Report all ranks as dead, so that every operation fails.

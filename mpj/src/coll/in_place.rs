@@ -1,5 +1,5 @@
-//! Collectives in which the buffer of each rank, or of the root, already has the rank's own items (`MPI_IN_PLACE`), as
-//! values. Intercommunicators do not have them.
+//! Collective calls, as values, with `MPI_IN_PLACE`: the buffer of each rank, or of the root only, already has the
+//! rank's own items. Intercommunicators refuse them.
 
 use super::{Arguments, Layout, OwnedCollective, OwnedRecvBuf};
 use crate::address::number;
@@ -13,7 +13,8 @@ fn in_place<B: OwnedRecvBuf>(buf: B, arguments: Arguments) -> OwnedCollective<B>
     OwnedCollective::new(buf, receive_in_place, arguments)
 }
 
-/// A call whose ranks other than the root have one buffer, from which they send, or into which they receive.
+/// A call in place at the root, whose buffers `root_bufs` returns. The other ranks pass one buffer, from which they
+/// send, or into which they receive.
 fn in_place_at_root<B: OwnedRecvBuf>(
     buf: B,
     root: usize,
@@ -48,7 +49,7 @@ pub fn gather_in_place<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective<
     in_place_at_root(buf, root, receive_in_place, Arguments::of(calls::GATHER))
 }
 
-/// A gather of different blocks: see [`Intracomm::gatherv_in_place`](crate::Intracomm::gatherv_in_place).
+/// A gather of blocks of different lengths: see [`Intracomm::gatherv_in_place`](crate::Intracomm::gatherv_in_place).
 pub fn gatherv_in_place<B: OwnedRecvBuf>(
     buf: B,
     counts: &[usize],
@@ -64,7 +65,8 @@ pub fn scatter_in_place<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective
     in_place_at_root(buf, root, send_in_place, Arguments::of(calls::SCATTER))
 }
 
-/// A scatter of different blocks: see [`Intracomm::scatterv_in_place`](crate::Intracomm::scatterv_in_place).
+/// A scatter of blocks of different lengths: see
+/// [`Intracomm::scatterv_in_place`](crate::Intracomm::scatterv_in_place).
 pub fn scatterv_in_place<B: OwnedRecvBuf>(
     buf: B,
     counts: &[usize],
@@ -83,7 +85,7 @@ fn send_in_place<B: RecvBuf>(cell: &OwnedCell<B>) -> CallBufs {
     CallBufs::Pair([cell.recv_buf(), Buf::in_place()])
 }
 
-/// A reduction for all ranks: see [`Intracomm::allreduce_in_place`](crate::Intracomm::allreduce_in_place).
+/// A reduction to all ranks: see [`Intracomm::allreduce_in_place`](crate::Intracomm::allreduce_in_place).
 ///
 /// ```
 /// use mpj::{Op, coll};
@@ -125,7 +127,7 @@ pub fn allgather_in_place<B: OwnedRecvBuf>(buf: B) -> OwnedCollective<B> {
     in_place(buf, Arguments::of(calls::ALLGATHER))
 }
 
-/// A gather of different blocks to all ranks: see
+/// A gather of blocks of different lengths to all ranks: see
 /// [`Intracomm::allgatherv_in_place`](crate::Intracomm::allgatherv_in_place).
 pub fn allgatherv_in_place<B: OwnedRecvBuf>(
     buf: B,
@@ -141,7 +143,8 @@ pub fn alltoall_in_place<B: OwnedRecvBuf>(buf: B) -> OwnedCollective<B> {
     in_place(buf, Arguments::of(calls::ALLTOALL))
 }
 
-/// An exchange of different blocks: see [`Intracomm::alltoallv_in_place`](crate::Intracomm::alltoallv_in_place).
+/// An exchange of blocks of different lengths: see
+/// [`Intracomm::alltoallv_in_place`](crate::Intracomm::alltoallv_in_place).
 pub fn alltoallv_in_place<B: OwnedRecvBuf>(
     buf: B,
     counts: &[usize],
@@ -151,7 +154,7 @@ pub fn alltoallv_in_place<B: OwnedRecvBuf>(
     in_place(buf, Arguments { recv, ..Arguments::of(calls::ALLTOALLV) })
 }
 
-/// An exchange of buffers of different types: see
+/// An exchange of one buffer with each rank; lengths and datatypes can differ: see
 /// [`Intracomm::alltoallw_in_place`](crate::Intracomm::alltoallw_in_place).
 ///
 /// ```

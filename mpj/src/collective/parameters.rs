@@ -55,7 +55,14 @@ impl Parameter for AlgorithmRules {
     }
 
     fn help(&self) -> &'static str {
-        "the first algorithm that fits, ALGORITHM[:ranks=A-B][:hosts=A-B][:bytes=A-B],...; same on all ranks"
+        match Rules::can_have_bytes(self.operation) {
+            true => {
+                "the first algorithm that fits, ALGORITHM[:ranks=A-B][:hosts=A-B][:bytes=A-B],...; same on all ranks"
+            }
+            false => {
+                "the first algorithm that fits, ALGORITHM[:ranks=A-B][:hosts=A-B],...; same on all ranks"
+            }
+        }
     }
 
     fn parse(&self, text: &str) -> Result<Value, String> {
@@ -102,6 +109,8 @@ mod tests {
             error.starts_with("MPJ_COLL_SCAN=ring has the unknown algorithm 'ring'; scan has linear, "),
             "{error}"
         );
+        let error = config.set_text(of("COLL_GATHER"), "linear:bytes=1-").unwrap_err().why;
+        assert!(!error.contains("bytes=A-B"), "{error}");
         let rules = rules(&config);
         let selected = |operation, ranks| rules.select(operation, &Arguments::new(0, ranks), 8).unwrap().name;
         assert_eq!([4, 5].map(|ranks| selected(Operation::Bcast, ranks)), ["binomial", "linear"]);

@@ -78,7 +78,7 @@ impl<K> Communicator<K> {
     /// ```
     #[must_use]
     pub fn with_path(&self, path: DataPath) -> Self {
-        Communicator::new(self.raw.by_path(path))
+        Communicator::new(self.raw.with_path(path))
     }
 
     /// Returns the number of this rank in the communicator, from 0.

@@ -10,11 +10,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Channel, Coalesce, Completion, Engine, KeepAlive, Mode, Sent, WaitReason};
+use mpj_devices::{Buf, Channel, Coalesce, Completion, Engine, Sent, WaitReason};
 
 use super::PROC_NULL;
 use super::comm::Comm;
-use super::p2p::start_send;
+use super::p2p::send_copy;
 use super::packed_copy::PackedCopy;
 use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
@@ -283,11 +283,8 @@ pub(crate) unsafe fn bsend_as(comm: &Comm, call: &'static str, buf: &Buf, dest: 
     let bytes = buf.bytes().map_err(|error| Error::buf(call, error))?;
     let reserved = buffer.reserve(comm.engine(), call, bytes)?;
     // SAFETY: the caller's contract.
-    let copy = Arc::new(unsafe { PackedCopy::of(call, buf)? });
-    let (copied, keep): (Buf, KeepAlive) = (copy.buf(), copy);
-    let how = (Coalesce::No, Some(keep));
-    // SAFETY: the operation keeps the copy alive, which nobody writes to.
-    match unsafe { start_send(comm, call, || copied, dest, tag, Mode::Standard, how)? } {
+    let copy = unsafe { PackedCopy::of(call, buf)? };
+    match send_copy(comm, call, copy, (dest, tag), Coalesce::No)? {
         Sent::Pending(completion) => reserved.keep_for(completion, call, dest, tag),
         Sent::Posted | Sent::Coalesced => drop(reserved),
     }

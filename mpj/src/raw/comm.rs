@@ -114,7 +114,7 @@ const PARTS: u64 = 3;
 /// The context of the world's point-to-point messages.
 const WORLD_P2P: u64 = WORLD << 2;
 
-/// Joins a channel for messages.
+/// Joins a channel in which ranks send to the communicator's group, or in an intercommunicator to the remote group.
 fn join_for_messages(
     engine: &Engine,
     context: u64,
@@ -222,7 +222,7 @@ impl Comm {
 
     /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. Collectives,
     /// and handles without a path, use that of `MPJ_DATA_PATH`.
-    pub fn by_path(&self, path: DataPath) -> Self {
+    pub fn with_path(&self, path: DataPath) -> Self {
         Comm { inner: Arc::clone(&self.inner), path: Some(path) }
     }
 
@@ -238,18 +238,18 @@ impl Comm {
         self.inner.rank
     }
 
-    /// Returns the number of ranks; of this rank's group in an intercommunicator.
+    /// Returns the number of ranks. In an intercommunicator, these are the ranks of this rank's group.
     #[inline]
     pub fn size(&self) -> u32 {
         self.inner.group.size()
     }
 
-    /// Returns the members, in order of rank; of this rank's group in an intercommunicator.
+    /// Returns the members, in order of rank. In an intercommunicator, these are the members of this rank's group.
     pub fn group(&self) -> &Group {
         &self.inner.group
     }
 
-    /// Returns the host of a rank of the communicator; `None` if there is no such rank.
+    /// Returns the host of a rank of this rank's group; `None` if there is no such rank.
     pub fn host_of(&self, rank: u32) -> Option<HostId> {
         self.inner.common.hosts.host_of(self.inner.group.peer(rank)?.0)
     }
@@ -315,7 +315,7 @@ impl Comm {
         self.collective_of_any(call, body)
     }
 
-    /// As [`collective`](Self::collective), for intercommunicators as well: the call is one of both groups.
+    /// As [`collective`](Self::collective), also for an intercommunicator, where both groups take part in the call.
     pub(crate) fn collective_of_any<T>(
         &self,
         call: &'static str,
@@ -337,7 +337,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Checks the number of a rank to which this one can send: of the remote group in an intercommunicator.
+    /// Checks the number of a rank to which this one can send (in an intercommunicator, a rank of the remote group).
     #[inline]
     pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
         match u32::try_from(rank) {

@@ -1,10 +1,13 @@
 //! Neighbourhood collectives (MPI 4.1 §8.6): every rank of a communicator with a topology calls them in the same order.
 //!
-//! A buffer has one block for each neighbour: for each dimension of a grid that of the rank before and that of the rank
-//! after, otherwise those of the sources or destinations in their order. The block of a missing neighbour, outside an
-//! open dimension, is not accessed. If one rank is a neighbour several times, the block that it sends to the rank before
-//! it, in a grid, is the block from the rank after that one; in a graph, the `k`th block of one rank to another is the
-//! `k`th block from it. The other rules are those of the [collectives](super::barrier).
+//! A receive buffer has one block for each source, and the send buffer of an alltoall one for each destination; the
+//! send buffer of an allgather goes to every destination as a whole. In a grid, the order of the blocks is: for each
+//! dimension, the rank before, then the rank after. In a graph, it is the order of the sources or destinations. The
+//! block of a missing neighbour, outside an open dimension, is not accessed.
+//!
+//! If one rank is a neighbour several times, the block that it sends to the rank before it, in a grid, is the block
+//! from the rank after that one; in a graph, the `k`th block of one rank to another is the `k`th block from it. The
+//! other rules are those of the [collectives](super::barrier).
 
 use std::borrow::Cow;
 

@@ -12,6 +12,7 @@ use mpj_devices::{
 use super::PROC_NULL;
 use super::abort_on_unwind::abort_on_unwind;
 use super::comm::Comm;
+use super::packed_copy::PackedCopy;
 use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
@@ -115,6 +116,25 @@ pub(crate) unsafe fn start_send(
     // SAFETY: the caller's contract.
     let (dest, mut source) = unsafe { source_of(comm, call, buf, dest, tag, keep)? };
     let started = comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, mode, coalesce);
+    started.map_err(|fault| Error::from_fault(call, *fault))
+}
+
+/// Starts a send of a copy that this library has made. The receiver cannot read it in place, because the send would then
+/// complete only when the receiver drops the message.
+pub(super) fn send_copy(
+    comm: &Comm,
+    call: &'static str,
+    copy: PackedCopy,
+    (dest, tag): (i32, i32),
+    coalesce: Coalesce,
+) -> Result<Sent> {
+    let copy = Arc::new(copy);
+    let (buf, keep): (Buf, KeepAlive) = (copy.buf(), copy);
+    // SAFETY: the operation keeps the copy, which nobody writes to.
+    let (dest, source) = unsafe { source_of(comm, call, || buf, dest, tag, Some(keep))? };
+    let mut source = source.not_lent();
+    let started =
+        comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, Mode::Standard, coalesce);
     started.map_err(|fault| Error::from_fault(call, *fault))
 }
 

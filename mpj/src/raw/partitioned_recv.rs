@@ -44,7 +44,8 @@ pub(super) struct PartRecv {
     buf: StoredBuf,
     parts: usize,
     bytes_per_part: usize,
-    keep: Option<KeepAlive>,
+    /// Kept by each receive: the owner of the buffer, and the communicator.
+    keep: KeepAlive,
     state: Mutex<State>,
 }
 
@@ -103,6 +104,8 @@ pub fn precv_init(
     let link = if source == PROC_NULL { None } else { Some(Link::open(comm, source, tag)?) };
     let state = State { round: Round::Inactive, sender: None, receives: Vec::new(), complete: 0 };
     let (comm, buf, state) = (comm.clone(), StoredBuf(buf), Mutex::new(state));
+    // A round that has matched completes even if its request and the communicator are dropped.
+    let keep: KeepAlive = Arc::new((keep, comm.clone()));
     let shared = PartRecv { comm, link, source, tag, buf, parts, bytes_per_part, keep, state };
     Ok(PersistentOperation::from(PartReceiver(Arc::new(shared))))
 }
@@ -267,7 +270,7 @@ impl PartRecv {
             // A message that does not fit is refused, so that its sender does not wait for ever.
             let buf = if fits.is_ok() { self.buf.0.part(part * items, items) } else { Buf::empty() };
             // SAFETY: the contract of `start`; the parts are disjoint, because items do not overlap.
-            let target = unsafe { Target::new(buf, self.keep.clone()) };
+            let target = unsafe { Target::new(buf, Some(Arc::clone(&self.keep))) };
             let target = target.map_err(|error| Error::buf(INIT, error))?.with_path(self.comm.path());
             let pattern = Pattern { source: self.source, tag: part_tag(sender.first + part as u32) };
             let posted = self.comm.engine().post(&link.channel, pattern, Receive::new(target));

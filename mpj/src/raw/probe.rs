@@ -82,7 +82,8 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
 /// until it has completed.
 ///
 /// # Errors
-/// The buffer is invalid, or another rank has extracted the message; the message is then discarded. The request reports the other errors of [`recv`](super::recv).
+/// The buffer is invalid, or another rank has extracted the message; the message is then discarded. The request reports
+/// the other errors of [`recv`](super::recv).
 ///
 /// # Safety
 /// The contract of a receive buffer.

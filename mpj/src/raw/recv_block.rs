@@ -21,7 +21,7 @@ use crate::status::Status;
 
 const CALL: &str = "recv_block";
 
-/// Which messages a receive into a block reads in the sender's memory, if the [data path](Comm::by_path) is not
+/// Which messages a receive into a block reads in the sender's memory, if the [data path](Comm::with_path) is not
 /// [`Buffered`](DataPath::Buffered) and the sender has exported the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadInPlace {

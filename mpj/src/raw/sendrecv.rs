@@ -1,15 +1,13 @@
 //! A send and a receive in one call.
 
-use std::sync::Arc;
-
 use mpj_devices::{Buf, Coalesce, KeepAlive, Mode};
 
 use super::PROC_NULL;
 use super::abort_on_unwind::abort_on_unwind;
 use super::comm::Comm;
-use super::p2p::{irecv_as, isend_as, start_send, wait_send};
+use super::p2p::{irecv_as, isend_as, send_copy, start_send, wait_send};
 use super::packed_copy::PackedCopy;
-use super::request::Request;
+use super::request::{OpInfo, Request};
 #[cfg(doc)]
 use crate::error::ErrorClass;
 use crate::error::Result;
@@ -143,12 +141,14 @@ pub unsafe fn isendrecv_replace(
     const CALL: &str = "isendrecv_replace";
     comm.check_send(CALL, dest, send_tag)?;
     // SAFETY: the caller's contract.
-    let copy = Arc::new(unsafe { PackedCopy::of(CALL, &buf)? });
+    let copy = unsafe { PackedCopy::of(CALL, &buf)? };
     // SAFETY: as above.
     let receiving = unsafe { irecv_as(comm, CALL, || buf, source, recv_tag, keep)? };
-    let (copied, keep): (Buf, KeepAlive) = (copy.buf(), copy);
-    // SAFETY: the operation keeps the copy, which nobody writes to.
-    let sending = unsafe { isend_as(comm, CALL, copied, dest, send_tag, Mode::Standard, Some(keep)) };
+    let sending = match dest {
+        PROC_NULL => Ok(Request::done(Status::empty())),
+        _ => send_copy(comm, CALL, copy, (dest, send_tag), Coalesce::Allowed)
+            .map(|sent| Request::from_sent(OpInfo::send(CALL, dest, send_tag), comm, sent)),
+    };
     pair(sending, receiving)
 }
 

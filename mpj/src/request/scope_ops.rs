@@ -167,7 +167,7 @@ impl<'c> ScopeOps<'c> {
         self.with(slot, |op| op.map(|op| op.info))
     }
 
-    /// As [`with`](Self::with), for an access that can wake a task, which is deferred until no lock is held.
+    /// As [`with`](Self::with), for an access that can wake a task. The wake-up happens after the lock was released.
     fn with_wakes<R>(&self, slot: &OpSlot, f: impl FnOnce(Option<&ScopedOp>) -> R) -> R {
         let value = with_deferred_drops(|| self.with(slot, f));
         run_deferred_drops();

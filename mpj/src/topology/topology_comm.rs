@@ -8,9 +8,10 @@ use crate::raw;
 /// A communicator with a topology, which has the collectives among neighbours. [`Cart`](super::Cart),
 /// [`Graph`](super::Graph) and [`DistGraph`](super::DistGraph) deref to it.
 ///
-/// A buffer of these collectives has one block for each neighbour: for each dimension of a grid that of the rank before
-/// and that of the rank after, otherwise those of the sources or destinations in their order. The block of a missing
-/// neighbour, outside an open dimension, is not accessed.
+/// A receive buffer has one block for each source, and the send buffer of an alltoall one for each destination; the
+/// send buffer of an allgather goes to every destination as a whole. In a grid, the order of the blocks is: for each
+/// dimension, the rank before, then the rank after. In a graph, it is the order of the sources or destinations. The
+/// block of a missing neighbour, outside an open dimension, is not accessed.
 ///
 /// If a rank is a neighbour several times, or its own neighbour: in a grid, the block that a rank sends to the rank
 /// before it arrives as the block from the rank after, and the reverse; in a graph, the `k`th block of one rank to

@@ -134,7 +134,8 @@ proptest! {
             prop_assert_eq!(neighbors.len(), 2 * dims.len());
             for (block, other) in neighbors.into_iter().enumerate() {
                 let Some(other) = other else { continue };
-                // The block to the rank before is received by that rank from the rank after.
+                // The other rank receives it as the other block of the dimension: the rank before as that from the
+                // rank after.
                 *edges.entry((rank, other, block)).or_default() += 1;
                 *edges.entry((other, rank, block ^ 1)).or_default() -= 1;
             }
@@ -143,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn sub_grid_keeps_its_dimensions(dims in grids(), keep in prop::collection::vec(any::<bool>(), 5)) {
+    fn layout_of_a_sub_grid_has_the_kept_dimensions(dims in grids(), keep in prop::collection::vec(any::<bool>(), 5)) {
         let grid = CartLayout::new(&dims).expect("a small grid");
         let keep = &keep[..dims.len()];
         let kept: Vec<Dim> = dims.iter().zip(keep).filter(|(_, keep)| **keep).map(|(dim, _)| *dim).collect();
@@ -323,7 +324,7 @@ fn ranks_that_pass_different_grids_fail(world: World) -> mpj::Result<()> {
     let error = grid(&[Dim::open(9)], Reorder::No).expect_err("rank 2 fails");
     assert!(error.to_string().contains("the grid 9 has 9 cells"), "{error}");
     assert_eq!(error.class(), ErrorClass::Dims, "on all ranks");
-    // A sub-grid, and another call.
+    // Ranks pass different flags to `sub`; and one rank calls a barrier while the others call `sub`.
     let square = world.cart(&[two, ring], Reorder::No)?.expect("4 cells");
     let error = square.dup()?.sub(&[odd, true]).expect_err("they differ").to_string();
     assert!(error.starts_with("cart_sub: ranks 0 and 2 passed different arguments"), "{error}");
@@ -348,7 +349,7 @@ fn freed_grid_refuses_calls(world: World) -> mpj::Result<()> {
     ] {
         assert_eq!(error.class(), ErrorClass::Comm, "{error}");
     }
-    assert_eq!(grid.coords(), [grid.rank()], "the grid itself needs no messages");
+    assert_eq!(grid.coords(), [grid.rank()], "coordinates can be read after `free`");
     world.barrier()
 }
 

@@ -1,5 +1,6 @@
 //! Failures: ranks that exit, messages that do not fit, invalid arguments. No failure causes a hang.
 
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -216,6 +217,29 @@ fn abort_fails_communicators_without_the_aborting_rank() {
     });
     let error = outcome.expect_err("aborted");
     assert_eq!((error.rank(), error.is_panic()), (0, false), "{error}");
+}
+
+/// Rank 0 calls `abort` on a handle of rank 1, which has left. Ranks 0 and 2 continue.
+#[test]
+fn abort_of_a_rank_that_has_left_has_no_effect() {
+    let kept = Mutex::new(None);
+    ranks(3, |world| {
+        if world.rank() == 1 {
+            *kept.lock().expect("no rank panics") = Some(world.comm().clone());
+            return Ok(());
+        }
+        if world.rank() == 0 {
+            while !world.boot().roster().has_left(1) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let handle = kept.lock().expect("no rank panics").take();
+            handle.expect("rank 1 has kept it").abort(42, "too late");
+        }
+        let (other, mut got) = (2 - world.rank(), [9]);
+        world.sendrecv(&[world.rank()], other, 0, &mut got, other, 0)?;
+        assert_eq!(got, [other]);
+        Ok(())
+    });
 }
 
 #[test]

@@ -352,6 +352,26 @@ fn wrong_calls_fail_on_both_groups() {
     });
 }
 
+/// Each group has a rank with the number of the root.
+#[test]
+fn calls_in_place_at_the_root_are_refused_on_all_ranks() {
+    let calls: [fn() -> coll::OwnedCollective<Vec<u64>>; 5] = [
+        || coll::reduce_in_place(vec![1; 6], Op::Sum, 1),
+        || coll::gather_in_place(vec![1; 6], 1),
+        || coll::gatherv_in_place(vec![1; 6], &[2; 3], &[0, 2, 4], 1),
+        || coll::scatter_in_place(vec![1; 6], 1),
+        || coll::scatterv_in_place(vec![1; 6], &[2; 3], &[0, 2, 4], 1),
+    ];
+    for call in calls {
+        assert_fails_on_all(ErrorClass::Buffer, |side| {
+            Err(side.inter.start(call()).map(drop).expect_err("it is in place"))
+        });
+        assert_fails_on_all(ErrorClass::Buffer, |side| {
+            Err(side.inter.prepare(call()).map(drop).expect_err("it is in place"))
+        });
+    }
+}
+
 /// Both groups take the other one for the group of the root, so all ranks wait.
 #[test]
 fn call_without_a_root_fails_on_all_ranks() {

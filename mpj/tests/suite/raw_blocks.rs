@@ -47,7 +47,7 @@ fn borrowed_messages_arrive_in_local_blocks(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 2)]
 fn owned_messages_are_read_in_place_where_allowed(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
-    let buffered = comm.by_path(DataPath::Buffered);
+    let buffered = comm.with_path(DataPath::Buffered);
     if comm.rank() == 0 {
         let mine = Arc::new(samples::<u8>(0, 0, 300_000));
         let sends =

@@ -167,6 +167,15 @@ fn float_sums_have_the_same_bits_on_all_ranks() {
                 world.bcast(&mut of_root, 0)?;
                 assert!(of_root == bits, "{count} elements differ between ranks");
             }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn min_and_max_of_a_nan_are_nan() {
+    for size in RANKS {
+        ranks(size, |world| {
             for nan in 0..world.size() {
                 let mine = if world.rank() == nan { f64::NAN } else { world.rank() as f64 };
                 for op in [Op::Min, Op::Max] {

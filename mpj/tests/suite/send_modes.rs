@@ -398,3 +398,21 @@ fn ready_send_to_this_rank_itself_needs_no_receive() {
         Ok(())
     });
 }
+
+/// The receiver holds the message until the sender has its space back.
+#[test]
+fn space_of_a_buffered_message_is_free_while_the_receiver_holds_the_message() {
+    mpj::threads(2, |world| {
+        let other = 1 - world.rank();
+        let buffer = world.attach(1 << 20)?;
+        world.bsend(&vec![7u8; 300_000], other, 0)?;
+        let (block, _) = world.recv_block(other, 0)?;
+        buffer.detach()?;
+        assert!(block.iter().all(|byte| *byte == 7));
+        let mut items = vec![world.rank() as u8; 300_000];
+        world.sendrecv_replace(&mut items, other, 1, other, 1)?;
+        assert!(items.iter().all(|byte| usize::from(*byte) == other));
+        Ok::<(), mpj::Error>(())
+    })
+    .unwrap();
+}

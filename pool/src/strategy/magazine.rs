@@ -7,9 +7,9 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 /// A pool whose threads cache freed blocks for their next requests.
 ///
 /// A thread allocates from its own magazines, without a lock. Half or all of a full magazine moves to a depot, where
-/// other threads find the blocks; the move takes one lock. So a block may be freed on any thread, and a stream of small
-/// blocks from one thread to another takes locks only once per batch. Blocks without room return to their regions, as
-/// in [`Buddy`](crate::Buddy).
+/// other threads find the blocks; the move takes one lock. A block may be freed on any thread. A stream of small blocks
+/// from one thread to another takes locks only once per batch. Blocks without room return to their regions, as in
+/// [`Buddy`](crate::Buddy).
 ///
 /// Above 256 bytes, there are four block sizes per power of two, so the right size is at most a quarter larger than the
 /// request. A thread without a cached block of that size can use one that is up to 50 % larger.

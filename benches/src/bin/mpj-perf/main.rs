@@ -24,7 +24,7 @@ mod perf;
 const USAGE: u8 = 2;
 
 impl RankProgram {
-    /// Returns why the program cannot run with `ranks` ranks, if it cannot.
+    /// Returns why the program cannot run with these arguments and `ranks` ranks, if it cannot.
     fn rejection(&self, ranks: usize) -> Option<String> {
         match self {
             RankProgram::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
@@ -160,7 +160,7 @@ fn svg_error(program: &Program, path: &Path) -> Option<String> {
         _ => {}
     }
     let opened = match OpenOptions::new().write(true).create_new(true).open(path) {
-        // A program that fails leaves no empty file.
+        // A program that fails leaves no empty file, unless several processes check at the same time.
         Ok(_) => std::fs::remove_file(path),
         // Opening the file does not truncate it.
         Err(_) => OpenOptions::new().create(true).append(true).open(path).map(drop),

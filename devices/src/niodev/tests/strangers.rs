@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
@@ -81,14 +81,36 @@ fn second_connection_of_a_rank_is_rejected() {
 }
 
 #[test]
-fn incomplete_hello_is_rejected_after_the_timeout() {
+fn silent_connections_are_kept_until_others_need_their_entries() {
     let mut rank = Rank::new(0, 8);
     let mut half = TcpStream::connect(rank.address()).unwrap();
     half.write_all(b"MPJ>\x02\0\0\0half").unwrap();
     let mut silent = TcpStream::connect(rank.address()).unwrap();
     assert_peers_can_communicate(&mut rank);
+    assert_eq!(rank.rejected(), 0);
+    rank.inlet.conn_manager.half_open.max_strangers = 2;
+    let _crowd = [(); 2].map(|()| TcpStream::connect(rank.address()).unwrap());
     assert!(is_closed_by(&mut rank, &mut half) && is_closed_by(&mut rank, &mut silent));
     assert_eq!(rank.rejected(), 2);
+}
+
+/// The rank connects in one poll, and sends its hello in the next one, an hour later.
+#[test]
+fn rank_that_sends_its_hello_late_is_accepted() {
+    let mut rank = Rank::new(0, 8);
+    let mut stream = TcpStream::connect(rank.address()).unwrap();
+    until(&mut [&mut rank], |r| !r[0].inlet.conn_manager.half_open.is_empty());
+    for _ in 0..200 {
+        rank.inlet.conn_manager.tick(Instant::now() + Duration::from_secs(3600));
+    }
+    let id = Identity { key: key(1), rank: 5, size: 8, purpose: NIODEV };
+    let (mut handshake, hello) = Handshake::connect(Arc::new(id), 0, half_open::nonce().unwrap());
+    stream.write_all(&hello).unwrap();
+    until(&mut [&mut rank], |r| r[0].inlet.conn_manager.half_open.has_ranks());
+    let count = stream.read(handshake.room()).unwrap();
+    let Ok(HandshakeAction::Send(proof)) = handshake.received(count) else { panic!("no challenge") };
+    stream.write_all(&proof).unwrap();
+    until(&mut [&mut rank], |r| r[0].inlet.established() == 1);
 }
 
 #[test]

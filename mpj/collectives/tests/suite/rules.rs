@@ -131,5 +131,7 @@ fn invalid_rules_are_refused_with_the_reason() {
     }
     let error = rules.set(Operation::Gather, "linear:bytes=1-").unwrap_err();
     assert_eq!(error, "has the condition 'bytes=1-', which gather does not have");
+    let error = rules.set(Operation::Gather, "linear:cores=1").unwrap_err();
+    assert_eq!(error, "has the invalid condition 'cores=1'; expected ranks=A-B or hosts=A-B");
     assert!(rules.set(Operation::Dup, "linear").unwrap_err().contains("unknown algorithm"));
 }

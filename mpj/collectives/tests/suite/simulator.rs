@@ -4,7 +4,8 @@
 //!   depend on buffered sends.
 //! * Items are [`Term`]s, which record whose items were combined, and in which order.
 //! * An access that conflicts with a pending operation is an error, and so is a message of unexpected length.
-//! * In one round a rank sends at most one message and receives at most one, in the order of its steps.
+//! * The k-th send after a fence is counted in the k-th round after it at the earliest; receives likewise. A rank whose
+//!   peers are late can transfer several messages in one round, so the number of rounds is a lower bound.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -131,12 +132,16 @@ impl Machine {
             match this.steps.next() {
                 None => return Ok(()),
                 Some(Step::Fence) => this.at_fence = true,
-                Some(Step::Copy { from, into }) => self.combine(rank, from, into, |from, _| Some(from))?,
+                Some(Step::Copy { from, into }) => self.write_items(rank, from, into, |from, _| Ok(from))?,
                 Some(Step::ReduceLocal { from, into, order }) => {
                     let size = self.ranks.len() as u32;
-                    self.combine(rank, from, into, |from, old| match order {
-                        OperandOrder::IncomingFirst => from.then(old?, size),
-                        OperandOrder::IncomingLast => old?.then(from, size),
+                    self.write_items(rank, from, into, |from, old| {
+                        let old = old.ok_or("combines with unwritten items")?;
+                        let combined = match order {
+                            OperandOrder::IncomingFirst => from.then(old, size),
+                            OperandOrder::IncomingLast => old.then(from, size),
+                        };
+                        combined.ok_or("combines items of non-adjacent ranks")
                     })?;
                 }
                 Some(Step::Send { to, from }) => {
@@ -188,12 +193,13 @@ impl Machine {
         items.iter_mut().try_for_each(|item| each(item).map_err(|error| format!("{error}: {span:?}")))
     }
 
-    fn combine(
+    /// Writes items of a rank. `value` computes each new item from one of `from` and from the old item.
+    fn write_items(
         &mut self,
         rank: u32,
         from: Span,
         into: Span,
-        f: impl Fn(Term, Option<Term>) -> Option<Term>,
+        value: impl Fn(Term, Option<Term>) -> Result<Term, &'static str>,
     ) -> Result<(), String> {
         if from.count != into.count {
             return Err(format!("{from:?} and {into:?} differ in length"));
@@ -208,8 +214,7 @@ impl Machine {
             if item.is_receiving || item.readers > 0 {
                 return Err("writes items in use");
             }
-            let combined = terms.next().and_then(|term| f(term, item.term));
-            item.term = Some(combined.ok_or("combines items of non-adjacent ranks")?);
+            item.term = terms.next().map(|term| value(term, item.term)).transpose()?;
             Ok(())
         })
     }

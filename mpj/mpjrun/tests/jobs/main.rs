@@ -1,13 +1,13 @@
-//! Tests of jobs under `mpjrun`.
+//! Tests of jobs whose ranks are processes: under `mpjrun`, under process managers, and without a launcher.
 //!
 //! This binary contains the tests and the programs of the ranks: `… rank ROLE` runs a role of [`program`], and
-//! `… raw ROLE` one of [`raw_control`].
+//! `… raw ROLE` one of [`raw_control`]. Each module with a `#[path]` is also a module of the tests of `mpj`, which run
+//! its cases and programs on threads.
 
 mod bind;
-mod boot;
-// The tests of `mpj` run these cases and programs on threads.
 #[path = "../../../tests/suite/common/block_programs.rs"]
 mod block_programs;
+mod boot;
 #[path = "../../../tests/suite/common/boot.rs"]
 mod boot_cases;
 mod collectives;

@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 const COUNT: usize = 64;
 
-/// Calls collectives that have a parameter for the algorithm, and prints how many messages allreduce sent.
+/// Calls allreduce, allgather and alltoall, and prints how many messages this rank sent for the allreduce.
 pub(crate) fn algorithms(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let sent =

@@ -124,10 +124,13 @@ impl RawRank {
     }
 
     /// Ranks 0 and 1 repeatedly report each other as lost.
-    fn accuse_each_other(&self) {
+    fn accuse_each_other(&mut self) {
         if self.me < 2 {
             let loss = ToLauncher::PeerLost { rank: 1 - self.me, cause: "false report".into() };
             self.send(&vec![loss; REPORTS]);
+        } else {
+            // Its exit must not be the first failure.
+            self.wait_for_death();
         }
     }
 

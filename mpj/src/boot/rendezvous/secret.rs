@@ -9,7 +9,8 @@ use mpj_devices::config::{Config, NIO_SECURITY};
 const SECRET: &str = "MPJ_SECRET";
 const SECRET_FILE: &str = "MPJ_SECRET_FILE";
 
-/// The smallest length of a secret in bytes. The messages of the handshake allow an observer to try out keys.
+/// The smallest length of a secret in bytes. An observer of a handshake can test guesses of the secret, so short ones
+/// are refused.
 const MIN_SECRET: usize = 16;
 
 /// The largest length of a secret in bytes.
@@ -30,11 +31,11 @@ pub(super) fn check(secret: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// Returns the secret that the environment names.
+/// Returns the secret that the environment names. It is empty if no variable is set and `MPJ_NIO_SECURITY` is `none`.
 ///
 /// # Errors
-/// No variable is set although messages are to be protected, both are set, every user can access the file, it cannot be
-/// read, or the secret is too short, too long or not UTF-8.
+/// No variable is set and `MPJ_NIO_SECURITY` is not `none`, both are set, every user can access the file, it cannot be
+/// read, the value of `MPJ_SECRET` is not UTF-8, or the secret is too short or too long.
 pub(super) fn from_env(config: &Config) -> Result<Vec<u8>, String> {
     let secret = match (std::env::var_os(SECRET_FILE), std::env::var(SECRET)) {
         (Some(_), Ok(_)) => {

@@ -50,7 +50,7 @@ fn not_in_place<'a>(call: &'static str, buf: &'a Buf) -> Result<&'a Buf> {
     buf.not_in_place().ok_or_else(error)
 }
 
-/// The plan of a call that intercommunicators do not have.
+/// Refuses a call that intercommunicators do not have.
 pub(in super::super) fn undefined<'a>(
     comm: &Comm,
     call: &'static str,
@@ -136,7 +136,8 @@ fn scatter_result<'a>(
 ) -> Result<Plan<'a>> {
     let (send, recv, op) = (not_in_place(call, collective.send())?, collective.recv(), collective.op);
     let (layout, bytes) = scattered_blocks(comm, call, collective, layout)?;
-    // The temporary buffers of the reduction have the type of `recv`, and this rank's block might be empty.
+    // `scattered_blocks` compares the types only if this rank's block is not empty. But temporary buffers, which have
+    // the type of `recv`, receive items like those of `send`.
     if send.datatype().signature() != recv.datatype().signature() {
         let why = "the items of the send buffer and of the receive buffer differ in type";
         return Err(Error::new(ErrorClass::Type, call, why));

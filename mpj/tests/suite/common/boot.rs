@@ -40,6 +40,7 @@ cases! {
     requested_exits_become_known [2]
     losses_have_one_order_and_cause [4]
     abort_is_a_death_with_its_code_and_reason [2]
+    abort_of_a_rank_that_has_left_has_no_effect [2]
 }
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -300,4 +301,18 @@ fn abort_is_a_death_with_its_code_and_reason(r: &Rank) {
     let text = format!("{exit:?}");
     assert!(rank == 1 && text.contains("code 42") && text.contains("enough"), "rank {rank}: {text}");
     assert!(r.boot.reports_failures() || r.boot.abort_code() == Some(42));
+}
+
+/// Rank 1 leaves, and then aborts the job.
+fn abort_of_a_rank_that_has_left_has_no_effect(r: &Rank) {
+    r.fence();
+    if r.me == 1 {
+        r.report(Exit::Closing);
+        r.report(Exit::Left);
+        return r.boot.abort(42, "too late");
+    }
+    r.wait_for_exit_of_1(&Exit::Left);
+    sleep(PAUSE);
+    assert!(r.deaths().is_empty(), "{:?}", r.deaths());
+    assert_eq!(r.boot.abort_code(), None);
 }

@@ -6,7 +6,8 @@
 //!   both          start ─► compute ─► wait
 //! ```
 //! The computation takes twice as long as the transfer, and uses registers only. If the whole message is transferred
-//! meanwhile, `both` takes as long as the computation; if nothing is, as long as both one after the other.
+//! meanwhile, `both` takes as long as the computation; if nothing is, as long as the transfer and the computation
+//! together.
 
 use std::hint::black_box;
 

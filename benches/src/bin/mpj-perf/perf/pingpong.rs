@@ -9,7 +9,7 @@ use mpj::{Error, Intracomm, World};
 use super::Failure;
 use super::memory::{PAGE, Pages};
 use super::paths::memcpy;
-use super::plot::{Curve, CurveStyle, Lines, Meaning, Page, Panel, Point, Scale};
+use super::plot::{Curve, CurveStyle, LegendEntry, Lines, Page, Panel, Point, Scale};
 use super::report::Report;
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
 use super::words::{read_all, write_all};
@@ -198,7 +198,8 @@ fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
     let has_points = latency.iter().chain(&rates).map(|points| !points.is_empty());
     let meanings = BUFFERS.into_iter().chain(RATES).zip(styles).zip(has_points);
     let legend = meanings.filter(|(_, has_points)| *has_points);
-    let legend = legend.map(|(((name, what), style), _)| Meaning { style, name, what }).collect();
+    let entry = |(((name, explanation), style), _)| LegendEntry { style, name, explanation };
+    let legend = legend.map(entry).collect();
     let has_curves = |panel: &Panel| matches!(panel, Panel::Lines(lines) if !lines.curves.is_empty());
     let mut page = Page {
         title: "Messages between two ranks".to_owned(),
@@ -383,7 +384,7 @@ mod tests {
     #[test]
     fn page_omits_curves_and_panels_without_points() {
         let points = || vec![Point { x: 8.0, y: 1.0, low: 1.0, high: 2.0 }];
-        let names = |page: &Page| page.legend.iter().map(|meaning| meaning.name).collect::<Vec<_>>();
+        let names = |page: &Page| page.legend.iter().map(|entry| entry.name).collect::<Vec<_>>();
         let short = page([points(), points(), vec![], vec![]], [vec![], vec![], vec![]]);
         assert_eq!((names(&short), short.panels.len()), (vec!["same", "rotating"], 1));
         let all = page(std::array::from_fn(|_| points()), std::array::from_fn(|_| points()));

@@ -1,5 +1,5 @@
-//! Measures which data path is fastest between two ranks: through bounce buffers at both ends, with zero copy, or as
-//! the library chooses. Contiguous data is also sent by ownership from a pool block, which the receiver reads in place
+//! Measures which data path is fastest between two ranks: through pool blocks at both ends, without copies, or as the
+//! library chooses. Contiguous data is also sent by ownership from a pool block, which the receiver reads in place
 //! ("lent" in the output). The paths run interleaved.
 
 mod message;

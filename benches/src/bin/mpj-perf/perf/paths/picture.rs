@@ -1,6 +1,6 @@
 //! The findings: a sentence and a panel for each shape, freshly written or unmodified.
 
-use super::super::plot::{Curve, CurveStyle, Lines, Meaning, Page, Panel, Point};
+use super::super::plot::{Curve, CurveStyle, LegendEntry, Lines, Page, Panel, Point};
 use super::super::pools::size;
 use super::{PATHS, ShapeCurves};
 
@@ -93,7 +93,7 @@ pub(super) fn page(all_curves: &[ShapeCurves]) -> Page {
             ..Lines::default()
         })
     };
-    let meaning = |((name, what), style)| Meaning { style, name, what };
+    let entry = |((name, explanation), style)| LegendEntry { style, name, explanation };
     // Freshly written data in the upper row, unmodified data in the lower one.
     let (above, below): (Vec<&ShapeCurves>, Vec<&ShapeCurves>) =
         all_curves.iter().partition(|curves| curves.fresh);
@@ -108,7 +108,7 @@ pub(super) fn page(all_curves: &[ShapeCurves]) -> Page {
              unmodified: it sends the same bytes again."
                 .to_owned(),
         ],
-        legend: MEANINGS.into_iter().zip(styles()).map(meaning).collect(),
+        legend: MEANINGS.into_iter().zip(styles()).map(entry).collect(),
         columns: 4,
         is_one_scale: true,
         panels: above.into_iter().chain(below).map(panel).collect(),

@@ -80,8 +80,8 @@ fn positive_range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// Rounds `value * slack` to the nearest of …, 0.5, 1, 2, 5, 10, … at or below it, or at or above it if `up`. `slack`
-/// is near 1, for rounding errors.
+/// Returns the largest of …, 0.5, 1, 2, 5, 10, … that is at most `value * slack`, or with `up` the smallest that is at
+/// least that. With a slack slightly above 1 (below 1 with `up`), rounding errors do not change the result.
 fn round(value: f64, slack: f64, up: bool) -> f64 {
     let decade = 10f64.powf((value * slack).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);

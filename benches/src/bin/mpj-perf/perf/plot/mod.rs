@@ -14,9 +14,9 @@ use std::path::Path;
 
 pub(super) use self::axis::Scale;
 pub(super) use self::dots::{DotRow, Dots, Mark};
-pub(super) use self::legend::Meaning;
+pub(super) use self::legend::LegendEntry;
 pub(super) use self::lines::{Curve, Lines};
-pub(super) use self::machine::described as machine;
+pub(super) use self::machine::description as machine;
 pub(super) use self::style::CurveStyle;
 use super::Failure;
 
@@ -46,7 +46,7 @@ pub(super) struct Page {
     /// Notes on the method, one per line.
     pub(super) notes: Vec<String>,
     /// The meanings of curves whose names are not self-explanatory.
-    pub(super) legend: Vec<Meaning>,
+    pub(super) legend: Vec<LegendEntry>,
     /// The number of panels side by side: 1 (or 0), 2 or 4.
     pub(super) columns: usize,
     /// Whether all panels of curves have the same axes.
@@ -88,15 +88,15 @@ impl Page {
         text(&mut head, (MARGIN, 42.0), r#"font-size="25" font-weight="bold""#, &self.title)?;
         let mut top = 68.0;
         let lines =
-            [self.setting.clone(), machine::described()].into_iter().chain(self.notes.iter().cloned());
+            [self.setting.clone(), machine::description()].into_iter().chain(self.notes.iter().cloned());
         for line in
             lines.filter(|line| !line.is_empty()).flat_map(|line| wrapped(&line, width - 2.0 * MARGIN, 15.0))
         {
             text(&mut head, (MARGIN, top), r##"font-size="15" fill="#444""##, &line)?;
             top += 21.0;
         }
-        for meaning in &self.legend {
-            meaning.draw(&mut head, top)?;
+        for entry in &self.legend {
+            entry.draw(&mut head, top)?;
             top += 23.0;
         }
         let mut body = String::new();

@@ -15,7 +15,7 @@ pub(crate) struct CurveStyle {
 }
 
 impl CurveStyle {
-    /// Returns the style of curve number `index`; 84 styles are distinct.
+    /// Returns the style of curve number `index`; the styles repeat after 84 curves.
     pub(crate) fn of(index: usize) -> CurveStyle {
         CurveStyle {
             colour: COLOURS[index % COLOURS.len()],

@@ -1,4 +1,4 @@
-//! The output: comma-separated lines, or tables to read.
+//! The output: comma-separated lines, or human-readable tables.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The output: comma-separated lines, or tables to read.
+//! The output: comma-separated lines or human-readable tables, and the picture.
 
 use super::{Kind, Row, SerdeOptions, Series};
 use crate::perf::plot::{self, CurveStyle, Dots, Mark, Page, Panel, Point};
