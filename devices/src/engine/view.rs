@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::Engine;
 use super::channel::Channel;
-use super::receive::MatchedMessage;
+use super::matched::MatchedMessage;
 use crate::device::{PeerId, PostError, View};
 use crate::header::FrameKind;
 use crate::matching::UnexpectedBody;

@@ -1,6 +1,7 @@
 //! The entry points of a program, which call its function once for each rank of this process.
 
 mod interrupt;
+mod job_error;
 mod processes;
 pub(crate) mod threads;
 mod timeout;
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 use mpj_devices::{Registry, Roster};
 
+pub use job_error::JobError;
 pub use processes::{connect, init};
-pub use threads::{JobError, threads};
+pub use threads::threads;
 pub use timeout::{TIMEOUT, timeout};
 pub(crate) use trace_guard::{TraceGuard, TraceHandle};
 

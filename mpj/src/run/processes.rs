@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use mpj_devices::{Exit, ExitEvent, Registry};
 
-use super::threads::{self, JobError, RankFailure, prepare};
+use super::job_error::JobError;
+use super::threads::{self, RankFailure, prepare};
 use super::timeout::{leave_before, timeout};
 use super::{Caller, TraceGuard};
 use crate::boot::{self, Boot, LocalRanks, ThreadBoot, detect};

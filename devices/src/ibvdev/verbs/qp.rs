@@ -18,7 +18,6 @@ pub(crate) struct Route {
     pub(crate) port: u8,
     /// The index of the local GID, if packets carry a global address.
     pub(crate) gid_index: Option<u8>,
-    /// The GID of the peer.
     pub(crate) dgid: [u8; 16],
     /// The peer's LID, its address in the subnet.
     pub(crate) lid: u16,
