@@ -123,9 +123,9 @@ pub use device::{
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    AsyncWait, BlockedCall, Calls, CardExchange, Channel, Coalesce, Count, DriverFd, Engine, LocalTraffic,
-    Matched, MatchedMessage, Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD,
-    WaitReason,
+    AsyncWait, BlockedCall, Calls, CardExchange, Channel, Coalesce, Count, DriverFd, Engine, FailureListener,
+    LocalTraffic, Matched, MatchedMessage, Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage,
+    WORLD, WaitReason,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};

@@ -1,7 +1,7 @@
 //! A channel: one matching space of one communicator, and its pending operations.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use crate::biased::{Bias, Mutex, MutexGuard};
@@ -30,6 +30,8 @@ pub struct Channel {
     exits: Mutex<ChannelExits>,
     has_exits: AtomicBool,
     matching_rts: AtomicBool,
+    /// The number of [`ExtractedFrom`](super::matched::ExtractedFrom) values.
+    extracted: AtomicUsize,
 }
 
 /// Counts the collective calls of a communicator on this rank.
@@ -81,6 +83,7 @@ impl Channel {
             exits: Mutex::new(bias, ChannelExits::default()),
             has_exits: AtomicBool::new(false),
             matching_rts: AtomicBool::new(false),
+            extracted: AtomicUsize::new(0),
         }
     }
 
@@ -204,6 +207,19 @@ impl Channel {
     #[inline]
     pub(crate) fn set_matching_rts(&self, is_matching_rts: bool) {
         self.matching_rts.store(is_matching_rts, Ordering::Release);
+    }
+
+    pub(crate) fn add_extracted(&self) {
+        self.extracted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reverses [`add_extracted`](Self::add_extracted), when the message has become an operation or was dropped.
+    pub(crate) fn remove_extracted(&self) {
+        self.extracted.fetch_sub(1, Ordering::Release);
+    }
+
+    pub(crate) fn has_extracted(&self) -> bool {
+        self.extracted.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn is_matching_rts(&self) -> bool {

@@ -216,8 +216,11 @@ impl Engine {
         let waits =
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);
         // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is unlocked,
-        // and a receive is an operation by the time that `is_matching_rts` is false.
-        !self.peers.iter().any(waits) && !channel.is_matching_rts() && channel.ops().is_empty()
+        // and a receive is an operation by the time that `is_matching_rts` or `has_extracted` is false.
+        !self.peers.iter().any(waits)
+            && !channel.is_matching_rts()
+            && !channel.has_extracted()
+            && channel.ops().is_empty()
     }
 
     /// Returns the channel of a context if this rank has it, joined or not.

@@ -1,8 +1,9 @@
 //! The failure of operations: after the exit of another rank, or with the whole channel or rank.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::blocked::WaitReason;
@@ -33,6 +34,12 @@ pub(super) struct Blamed {
 
 /// The time after which a failed rank stops waiting for its tasks, and a closing rank for memory that devices keep.
 pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
+
+/// Notified once when all operations of a rank fail.
+pub trait FailureListener: Send + Sync + fmt::Debug {
+    /// Called by any thread, which might hold locks of the engine.
+    fn rank_failed(&self);
+}
 
 impl Engine {
     /// Returns the rank of the world whose death was known first, and the cause.
@@ -232,12 +239,26 @@ impl Engine {
         self.failure.get()
     }
 
+    /// Registers a listener for the [failure](Self::failure) of this rank. The caller must then check whether the rank
+    /// has failed already.
+    pub fn listen_failure(&self, listener: Weak<dyn FailureListener>) {
+        let mut listeners = lock(&self.failure_listeners);
+        if listeners.len() == listeners.capacity() {
+            listeners.retain(|known| known.strong_count() > 0);
+        }
+        listeners.push(listener);
+    }
+
     /// Fails the operations of all channels, with the first of the faults with which this is called.
     fn fail_channels(&self, fault: Fault) {
         let fault = self.failure.get_or_init(|| fault).clone();
         // `join` publishes a channel before it reads `failure`, so either this loop or `join` fails the channel.
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);
+        }
+        let listeners = std::mem::take(&mut *lock(&self.failure_listeners));
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.rank_failed();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Messages that a matched probe has taken from their channels.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use mpj_pool::DefaultBlock;
@@ -15,8 +16,34 @@ use crate::message::Envelope;
 pub struct MatchedMessage {
     /// The engine of the channel. Another rank's engine would look for the message at another peer.
     pub(super) engine: Arc<Engine>,
-    pub(super) channel: Arc<Channel>,
+    pub(super) channel: ExtractedFrom,
     pub(super) unexpected: Unexpected,
+}
+
+/// The channel from which a message has been extracted. The engine keeps a freed channel in its tables while such a
+/// value exists: the body of the message comes to that channel.
+#[derive(Debug)]
+pub(super) struct ExtractedFrom(Arc<Channel>);
+
+impl ExtractedFrom {
+    pub(super) fn new(channel: &Arc<Channel>) -> ExtractedFrom {
+        channel.add_extracted();
+        ExtractedFrom(Arc::clone(channel))
+    }
+}
+
+impl Deref for ExtractedFrom {
+    type Target = Arc<Channel>;
+
+    fn deref(&self) -> &Arc<Channel> {
+        &self.0
+    }
+}
+
+impl Drop for ExtractedFrom {
+    fn drop(&mut self) {
+        self.0.remove_extracted();
+    }
 }
 
 /// A message taken from its channel by [`Engine::mprobe_or_recv`].

@@ -52,7 +52,7 @@ mod wireup;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use background::Background;
@@ -62,6 +62,7 @@ pub use channel::{Calls, Channel};
 use credit::CreditPool;
 pub use credit::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
 pub use driver_fd::DriverFd;
+pub use failure::FailureListener;
 use failure::{Blamed, DEVICE_GRACE};
 pub use matched::{Matched, MatchedMessage};
 pub use send::{Coalesce, Mode, Sent};
@@ -137,6 +138,7 @@ pub struct Engine {
     closed: AtomicBool,
     /// The fault of all operations after [`fail_all`](Self::fail_all), or after this rank was reported dead.
     failure: OnceLock<Fault>,
+    failure_listeners: Mutex<Vec<Weak<dyn FailureListener>>>,
     copied_by_device: Box<[AtomicCount]>,
     /// Local traffic of freed channels, and copies of messages that were received by matched probes.
     freed_traffic: Mutex<LocalTraffic>,
@@ -211,6 +213,7 @@ impl Engine {
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
+            failure_listeners: Mutex::default(),
             copied_by_device,
             freed_traffic: Mutex::default(),
             trace,

@@ -7,7 +7,7 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::channel::Channel;
 use super::flush::credit_cost;
-use super::matched::{Matched, MatchedMessage};
+use super::matched::{ExtractedFrom, Matched, MatchedMessage};
 use super::rendezvous::MatchedRts;
 use super::send_self::end_self_send;
 use super::{Engine, WaitReason, lock};
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     fn matched(self: &Arc<Self>, channel: &Arc<Channel>, unexpected: Unexpected) -> MatchedMessage {
-        MatchedMessage { engine: Arc::clone(self), channel: Arc::clone(channel), unexpected }
+        MatchedMessage { engine: Arc::clone(self), channel: ExtractedFrom::new(channel), unexpected }
     }
 
     /// Waits for the message that a receive would match, and takes it from its channel. Receives the message

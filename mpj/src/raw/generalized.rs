@@ -1,9 +1,10 @@
 //! Generalized requests: operations of the program, which are waited for like those of the library (MPI 4.1 §13.2).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
-use mpj_devices::{Channel, Engine, Listener};
+use mpj_devices::{Channel, Engine, FailureListener, Listener};
 
 use super::comm::Comm;
 use super::request::{OpInfo, Request};
@@ -13,11 +14,12 @@ use crate::status::Status;
 const CALL: &str = "generalized request";
 
 /// Called by each wait or test that returns the outcome of a completed request, on that thread, with the status of
-/// [`Completer::complete`]. Its result is the outcome. It is not called if the request was completed with an error.
+/// [`Completer::complete`]. Its result is the outcome; if it panics, the request fails. It is not called if the request
+/// was completed with an error.
 pub type QueryHook = Box<dyn Fn(Status) -> Result<Status> + Send + Sync>;
 
 /// Called by a cancel of the request, on that thread; the argument says whether the request is complete. Returns whether
-/// the operation was cancelled.
+/// the operation was cancelled; a panic means that it was not.
 pub type CancelHook = Box<dyn Fn(bool) -> bool + Send + Sync>;
 
 /// The functions that a generalized request calls. They may take locks and wait for messages.
@@ -44,6 +46,8 @@ pub(super) struct Generalized {
     comm: Comm,
     outcome: OnceLock<Result<Status>>,
     listener: Mutex<Option<Listener>>,
+    /// Registers this value as a [`FailureListener`].
+    registration: Once,
     hooks: GeneralizedHooks,
 }
 
@@ -65,15 +69,14 @@ pub struct Completer(Arc<Generalized>);
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
 ///
-/// A wait fails if all operations of the rank fail, for example after an abort between thread ranks. A listener, such as
-/// a waker, is not notified of that.
+/// The request fails if all operations of the rank fail, for example after an abort between thread ranks.
 ///
 /// # Errors
 /// The communicator was freed.
 pub fn generalized(comm: &Comm, hooks: GeneralizedHooks) -> Result<(Completer, Request)> {
     comm.check_not_freed(CALL)?;
-    let (outcome, listener) = (OnceLock::new(), Mutex::default());
-    let shared = Arc::new(Generalized { comm: comm.clone(), outcome, listener, hooks });
+    let (outcome, listener, registration) = (OnceLock::new(), Mutex::default(), Once::new());
+    let shared = Arc::new(Generalized { comm: comm.clone(), outcome, listener, registration, hooks });
     Ok((Completer(Arc::clone(&shared)), Request::generalized(shared)))
 }
 
@@ -99,12 +102,16 @@ impl Drop for Completer {
 impl Generalized {
     fn complete(&self, outcome: Result<Status>) {
         let _ = self.outcome.set(outcome);
+        self.notify();
+        // A set that sleeps looks only at what its listener has recorded.
+        self.comm.engine().wake_all();
+    }
+
+    fn notify(&self) {
         let listener = self.listener().take();
         if let Some(listener) = listener {
             listener.notify();
         }
-        // A set that sleeps looks only at what its listener has recorded.
-        self.comm.engine().wake_all();
     }
 
     fn listener(&self) -> MutexGuard<'_, Option<Listener>> {
@@ -112,7 +119,11 @@ impl Generalized {
     }
 
     /// Registers a listener. The caller must then check whether the request is already complete.
-    pub(super) fn listen(&self, listener: Listener) {
+    pub(super) fn listen(self: &Arc<Self>, listener: Listener) {
+        self.registration.call_once(|| {
+            let this: Weak<Self> = Arc::downgrade(self);
+            self.comm.engine().listen_failure(this);
+        });
         let entry = listener.entry();
         let old = self.listener().replace(listener);
         if let Some(old) = old {
@@ -136,7 +147,11 @@ impl Generalized {
     /// Passes an outcome to the query hook.
     pub(super) fn query(&self, outcome: Result<Status>) -> Result<Status> {
         match &self.hooks.query {
-            Some(query) => outcome.and_then(query),
+            Some(query) => outcome.and_then(|status| {
+                let queried = catch_unwind(AssertUnwindSafe(|| query(status)));
+                queried
+                    .unwrap_or_else(|_| Err(Error::new(ErrorClass::Other, CALL, "its query hook panicked")))
+            }),
             None => outcome,
         }
     }
@@ -147,11 +162,19 @@ impl Generalized {
     }
 
     pub(super) fn cancel(&self) -> bool {
-        self.hooks.cancel.as_ref().is_some_and(|cancel| cancel(self.outcome.get().is_some()))
+        let is_complete = self.outcome.get().is_some();
+        let cancel = |cancel: &CancelHook| catch_unwind(AssertUnwindSafe(|| cancel(is_complete)));
+        self.hooks.cancel.as_ref().is_some_and(|hook| cancel(hook).unwrap_or(false))
     }
 
     pub(super) fn wait_target(&self) -> (&Arc<Engine>, OpInfo, &Arc<Channel>) {
         (self.comm.engine(), OpInfo::generalized(CALL), self.comm.p2p())
+    }
+}
+
+impl FailureListener for Generalized {
+    fn rank_failed(&self) {
+        self.notify();
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{
-    Buf, Channel, Completion, Engine, Envelope, KeepAlive, Pattern, ProgressTask, Receive, Target,
+    Buf, Channel, Completion, Engine, Envelope, KeepAlive, Listener, Pattern, ProgressTask, Receive, Target,
     run_deferred_drops, with_deferred_drops,
 };
 
@@ -355,6 +355,29 @@ impl PartRecv {
             Round::Failed(error) => Err(error.clone()),
             _ => self.result(&state.receives),
         })
+    }
+
+    /// Calls `f` with the receive for which the round waits next: that of the handshake, or of the first part that is
+    /// not complete.
+    fn with_pending<T>(&self, f: impl FnOnce(&Completion) -> T) -> Option<T> {
+        self.with_state(|state| {
+            let is_pending = self.outcome_in(state).is_none();
+            let handshake = self.link.as_ref().map(|link| &link.handshake);
+            let next = match state.round {
+                Round::Unmatched => handshake,
+                _ => state.receives.get(state.complete),
+            };
+            next.filter(|_| is_pending).map(f)
+        })
+    }
+
+    /// Registers a task, which is notified when the next part has arrived. Returns false if it must poll.
+    pub(super) fn listen(&self, listener: Listener) -> bool {
+        matches!(listener, Listener::Task(_)) && self.with_pending(|next| next.listen(listener)).is_some()
+    }
+
+    pub(super) fn is_listening(&self) -> bool {
+        self.with_pending(Completion::is_listening) == Some(true)
     }
 
     fn result(&self, receives: &[Completion]) -> Result<Status> {

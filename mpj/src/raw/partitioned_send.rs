@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpj_devices::{Buf, Channel, Coalesce, Completion, Engine, KeepAlive, Mode, Sent, Source};
+use mpj_devices::{
+    Buf, Channel, Coalesce, Completion, Engine, KeepAlive, Listener, Mode, Sent, Source, run_deferred_drops,
+    with_deferred_drops,
+};
 
 use super::comm::Comm;
 use super::part_channel::{HANDSHAKE_WORDS, items_per_part, no_such_part, part_tag};
@@ -205,6 +208,30 @@ impl PartSender {
         let complete = known + (known..self.parts.len()).take_while(is_complete).count();
         self.complete.store(complete, Ordering::Relaxed);
         (complete == self.parts.len()).then(|| self.result())
+    }
+
+    /// Calls `f` with the send of the first part that is not complete, if all parts are ready.
+    fn with_pending<T>(&self, f: impl FnOnce(&Completion) -> T) -> Option<T> {
+        if self.outcome().is_some() {
+            return None;
+        }
+        let first = self.complete.load(Ordering::Relaxed);
+        // A waker that is replaced is foreign code, and must not run under the lock.
+        let value = with_deferred_drops(|| match &*self.parts.get(first)?.lock().ok()? {
+            Part::Pending(completion) => Some(f(completion)),
+            _ => None,
+        });
+        run_deferred_drops();
+        value
+    }
+
+    /// Registers a task, which is notified when the next part has been sent. Returns false if it must poll.
+    pub(super) fn listen(&self, listener: Listener) -> bool {
+        matches!(listener, Listener::Task(_)) && self.with_pending(|part| part.listen(listener)).is_some()
+    }
+
+    pub(super) fn is_listening(&self) -> bool {
+        self.with_pending(Completion::is_listening) == Some(true)
     }
 
     fn result(&self) -> Result<Status> {

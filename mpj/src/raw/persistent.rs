@@ -268,13 +268,14 @@ impl PersistentOperation {
         }
     }
 
-    /// Registers a listener, as [`Request::listen`](super::Request) does. A partitioned message has many completions, and
-    /// cannot notify a listener.
+    /// Registers a listener, as [`Request::listen`](super::Request) does. A partitioned message has many completions. It
+    /// notifies a task of the next one, and the task must then listen again; it cannot notify a list.
     pub(crate) fn listen(&self, listener: Listener) -> bool {
         match &self.0 {
             Kind::Collective(collective) => collective.task().listen(listener),
             Kind::Message(message) => message.listen(listener),
-            Kind::PartSender(_) | Kind::PartReceiver(_) => return false,
+            Kind::PartSender(send) => return send.listen(listener),
+            Kind::PartReceiver(recv) => return recv.listen(listener),
         }
         true
     }
@@ -284,7 +285,8 @@ impl PersistentOperation {
         match &self.0 {
             Kind::Collective(collective) => collective.task().is_listening(),
             Kind::Message(message) => message.is_listening(),
-            Kind::PartSender(_) | Kind::PartReceiver(_) => false,
+            Kind::PartSender(send) => send.is_listening(),
+            Kind::PartReceiver(recv) => recv.is_listening(),
         }
     }
 

@@ -9,7 +9,7 @@ use mpj_devices::{AsyncWait, Listener, fence_listeners};
 use serde::de::DeserializeOwned;
 
 use super::owned::Request;
-use super::partitioned::ArrivingRequest;
+use super::partitioned::{ArrivingRequest, FillingRequest};
 use super::persistent::ActiveRequest;
 use super::promise::PromisedRequest;
 use super::scope::{ScopedRecv, ScopedSend};
@@ -124,7 +124,9 @@ impl<O: Waitable> Future for RequestFuture<O> {
             let wait = operation.engine().zip(operation.wait_reason());
             this.wait = wait.and_then(|(engine, what)| AsyncWait::begin(engine, what));
         }
-        if !is_registered || this.wait.is_none() {
+        // A partitioned message might wait for another part by now.
+        let is_listening = is_registered && this.operation.request_ref().is_listening();
+        if !is_listening || this.wait.is_none() {
             // Nothing is sure to wake the task, so it must poll.
             context.waker().wake_by_ref();
         }
@@ -151,6 +153,7 @@ futures! {
     ['p, B] ActiveRequest<'p, B>
     ['scope] ScopedSend<'scope>
     ['scope, B: ?Sized] ScopedRecv<'scope, B>
+    ['p, T] FillingRequest<'p, T>
     ['p, T: Receivable] ArrivingRequest<'p, T>
     [T: DeserializeOwned] ObjectRequest<T>
     [T] PromisedRequest<T>

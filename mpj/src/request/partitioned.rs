@@ -193,8 +193,45 @@ impl<T> FillingRequest<'_, T> {
     /// [`ErrorClass::Request`] if a part is not ready; [`resume`](PartitionedSend::resume) returns another handle of the
     /// round. Otherwise the first error of a part.
     pub fn wait(self) -> Result<()> {
-        check_ready("wait", &self.request.raw)?;
+        self.check_pending("wait")?;
         self.request.raw.wait().map(drop)
+    }
+
+    /// Makes progress once; returns the outcome if all parts have been sent (MPI_Test).
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), also if a part is not ready. [`ErrorClass::Request`] if an earlier call has returned the
+    /// outcome.
+    pub fn test(&mut self) -> Option<Result<()>> {
+        if let Err(error) = self.check_pending("test") {
+            return Some(Err(error));
+        }
+        Some(self.request.raw.test().transpose()?.map(drop))
+    }
+
+    /// Returns an error if the round has no outcome to wait for: a part is not ready, or the outcome was returned.
+    fn check_pending(&self, call: &'static str) -> Result<()> {
+        if self.request.raw.is_active() {
+            check_ready(call, &self.request.raw)
+        } else {
+            Err(consumed_error(call))
+        }
+    }
+}
+
+impl<T> Waitable for FillingRequest<'_, T> {
+    type Outcome = Result<()>;
+
+    fn wait(self) -> Self::Outcome {
+        FillingRequest::wait(self)
+    }
+
+    fn test(&mut self) -> Option<Self::Outcome> {
+        FillingRequest::test(self)
+    }
+
+    fn request_ref(&self) -> RequestRef<'_> {
+        RequestRef::persistent(self.check_pending("wait").is_ok().then_some(&self.request.raw))
     }
 }
 

@@ -22,7 +22,7 @@ impl Wake for Unpark {
     }
 }
 
-fn block_on<F: IntoFuture>(future: F) -> F::Output {
+pub(crate) fn block_on<F: IntoFuture>(future: F) -> F::Output {
     let waker = Arc::new(Unpark(thread::current())).into();
     let mut future = pin!(future.into_future());
     loop {
@@ -34,7 +34,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
 }
 
 #[derive(Default)]
-struct Counter(AtomicUsize);
+pub(crate) struct Counter(AtomicUsize);
 
 impl Wake for Counter {
     fn wake(self: Arc<Self>) {
@@ -43,12 +43,12 @@ impl Wake for Counter {
 }
 
 impl Counter {
-    fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
     /// Waits until the waker has been called. Does not call the library meanwhile.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         alive(|| {
             while self.calls() == 0 {
                 thread::sleep(Duration::from_micros(100));
@@ -57,12 +57,12 @@ impl Counter {
     }
 }
 
-fn counter() -> (Arc<Counter>, Waker) {
+pub(crate) fn counter() -> (Arc<Counter>, Waker) {
     let counter = Arc::new(Counter::default());
     (Arc::clone(&counter), Waker::from(counter))
 }
 
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 

@@ -183,6 +183,32 @@ fn query_hook_returns_the_status_and_is_dropped_once() {
     });
 }
 
+#[test]
+fn panicking_hooks_fail_only_their_request() {
+    ranks(1, |world| {
+        let comm = world.as_raw();
+        let hooks = GeneralizedHooks {
+            query: Some(Box::new(|_| panic!("query"))),
+            cancel: Some(Box::new(|_| panic!("cancel"))),
+        };
+        let (completer, panicking) = raw::generalized(comm, hooks)?;
+        assert!(!panicking.cancel());
+        let (first, second) = (
+            raw::generalized(comm, GeneralizedHooks::default())?,
+            raw::generalized(comm, GeneralizedHooks::default())?,
+        );
+        for (tag, completer) in (1..).zip([first.0, completer, second.0]) {
+            completer.complete(Ok(Status::new(None, tag, 0)));
+        }
+        let mut requests = [Some(first.1), Some(panicking), Some(second.1)];
+        let outcomes = raw::wait_all(&mut requests);
+        let [Ok(first), Err(error), Ok(second)] = &outcomes[..] else { panic!("{outcomes:?}") };
+        assert_eq!((first.tag(), second.tag()), (1, 3));
+        assert!(error.to_string().contains("query hook panicked"), "{error}");
+        Ok(())
+    });
+}
+
 fn type_error() -> Error {
     mpj::Datatype::of::<u64>().contiguous(usize::MAX).expect_err("too large").into()
 }

@@ -16,6 +16,7 @@ mod error_classes;
 mod exscan;
 mod failures;
 mod features;
+mod future_kinds;
 mod futures;
 mod generalized;
 mod graphs;

@@ -1,7 +1,7 @@
 //! One process's connection to its process manager.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl PmiClient {
     /// # Errors
     /// The address cannot be reached, the other end is not a process manager, or it refuses.
     pub(crate) fn connect(port: &str, id: &str) -> Result<PmiClient, String> {
-        let stream = TcpStream::connect(port).map_err(|e| {
+        let stream = connect_within(port, REPLY_LIMIT).map_err(|e| {
             format!("cannot connect to the process manager at PMI_PORT={port}: {e}; {LEFT_OVER}")
         })?;
         let mut client = Self::new(UnixStream::from(OwnedFd::from(stream)), 0, 0);
@@ -132,6 +132,21 @@ impl PmiClient {
         reply.expect(command).map_err(refuse)?;
         Ok(reply)
     }
+}
+
+/// Connects to the first address of `port` (`host:number`) that can be reached.
+fn connect_within(port: &str, limit: Duration) -> io::Result<TcpStream> {
+    let until = Instant::now() + limit;
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in port.to_socket_addrs()? {
+        // A limit of 0 is invalid.
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 impl ProcessManager for PmiClient {
