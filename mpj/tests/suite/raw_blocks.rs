@@ -188,23 +188,27 @@ fn blocks_of_other_types_are_rejected() {
     outcome.unwrap();
 }
 
-/// A freed channel stays known while its extracted messages have not been received: their bodies come later.
-#[mpj::test(ranks = 2)]
-fn extracted_messages_of_a_freed_communicator_arrive(world: World) -> mpj::Result<()> {
-    // With a new communicator, the engine forgets freed channels that are idle.
-    let make_communicator = || world.split(Some(0), 0).map(drop);
-    let dup = world.dup()?;
-    if world.rank() == 0 {
-        let sending = dup.issend(samples::<u8>(0, 0, 300_000), 1, 0)?;
+/// A freed channel stays known while its extracted messages have not been received: otherwise their receives would not
+/// learn of the death of a sender.
+#[test]
+fn extracted_message_of_a_freed_communicator_fails_with_its_sender() {
+    let failed = job(2, |world| {
+        let dup = world.dup()?;
+        if world.rank() == 0 {
+            let _unreceived = dup.isend(samples::<u8>(0, 0, 300_000), 1, 0)?;
+            drop(dup);
+            world.recv(&mut [0u8], 1, 1)?;
+            return Err(mpj::BoxError::from("as intended"));
+        }
+        let message = raw::mprobe(dup.as_raw(), 0, 0)?;
         drop(dup);
-        make_communicator()?;
-        sending.wait()?;
-        return Ok(());
-    }
-    let message = raw::mprobe(dup.as_raw(), 0, 0)?;
-    drop(dup);
-    make_communicator()?;
-    let (block, _) = raw::mrecv_block(world.as_raw(), message, ReadInPlace::SharedPool)?;
-    assert!(block[..] == samples::<u8>(0, 0, 300_000));
-    Ok(())
+        // With a new communicator, the engine forgets freed channels that are idle.
+        drop(world.self_comm()?.dup()?);
+        world.send(&[1u8], 0, 1)?;
+        world.recv(&mut [0u8], 0, 2).unwrap_err();
+        let error = raw::mrecv_block(world.as_raw(), message, ReadInPlace::SharedPool).unwrap_err();
+        assert_eq!(error.failed_rank(), Some(0), "{error}");
+        Ok(())
+    });
+    assert_eq!(failed.unwrap_err().rank(), 0);
 }
