@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_datatypes::{InvalidValueError, OutOfRangeError, OverlapError, TooLongError, TypeError};
-use mpj_devices::{BufError, Fault, OpenError};
+use mpj_devices::{BufError, Channel, Fault, OpenError, WORLD};
 use mpj_pool::AllocError;
 
 pub use self::class::ErrorClass;
@@ -32,6 +32,8 @@ pub struct Error {
 struct Inner {
     class: ErrorClass,
     call: &'static str,
+    /// The name of the communicator, unless it is the world or unknown.
+    communicator: Option<Arc<str>>,
     reason: Reason,
 }
 
@@ -76,7 +78,11 @@ pub(crate) fn cause_of(failure: &str) -> Option<u32> {
 
 impl Error {
     pub(crate) fn new(class: ErrorClass, call: &'static str, why: impl Into<Arc<str>>) -> Self {
-        Error { inner: Box::new(Inner { class, call, reason: Reason::Text(why.into()) }) }
+        Self::of(class, call, Reason::Text(why.into()))
+    }
+
+    fn of(class: ErrorClass, call: &'static str, reason: Reason) -> Self {
+        Error { inner: Box::new(Inner { class, call, communicator: None, reason }) }
     }
 
     /// Returns the error of a call that fails because world rank `first` has failed; `why` is that rank's error.
@@ -87,8 +93,7 @@ impl Error {
         why: impl Into<Arc<str>>,
         first: u32,
     ) -> Self {
-        Error { inner: Box::new(Inner { class, call, reason: Reason::Remote(why.into(), first) }) }
-            .remember_cause()
+        Self::of(class, call, Reason::Remote(why.into(), first)).remember_cause()
     }
 
     #[cold]
@@ -107,13 +112,22 @@ impl Error {
             // `SendCancelled`, `TooManyChannels`, and variants that are added later.
             _ => ErrorClass::Other,
         };
-        Error { inner: Box::new(Inner { class, call, reason: Reason::Fault(fault) }) }.remember_cause()
+        Self::of(class, call, Reason::Fault(fault)).remember_cause()
     }
 
     /// Replaces the name of the failed call by that of its public caller.
     #[cold]
     pub(crate) fn with_call(mut self, call: &'static str) -> Self {
         self.inner.call = call;
+        self.remember_cause()
+    }
+
+    /// Adds the name of the communicator of this channel, unless it is the world or the error has a name already.
+    #[cold]
+    pub(crate) fn on(mut self, channel: &Channel) -> Self {
+        if self.inner.communicator.is_none() {
+            self.inner.communicator = channel.name().filter(|name| &**name != WORLD);
+        }
         self.remember_cause()
     }
 
@@ -155,6 +169,11 @@ impl Error {
     /// Returns the name of the call that failed.
     pub fn call(&self) -> &'static str {
         self.inner.call
+    }
+
+    /// Returns the name of the communicator of the call; `None` if it is the world, or the error has no communicator.
+    pub fn communicator(&self) -> Option<&str> {
+        self.inner.communicator.as_deref()
     }
 
     /// Returns whether the operation was cancelled by this rank (MPI_Test_cancelled).
@@ -206,7 +225,11 @@ impl fmt::Display for Reason {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.inner.call, self.inner.reason)
+        f.write_str(self.inner.call)?;
+        if let Some(communicator) = &self.inner.communicator {
+            write!(f, " on {communicator:?}")?;
+        }
+        write!(f, ": {}", self.inner.reason)
     }
 }
 

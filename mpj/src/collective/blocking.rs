@@ -33,7 +33,7 @@ pub(crate) fn run_blocking<T>(
     let outcome = checked.and_then(|()| body(&mut blocking));
     let outcome = outcome.and_then(|value| blocking.final_check().map(|()| value));
     blocking.end(outcome.as_ref().err());
-    outcome
+    outcome.map_err(|error| error.on(context.channel()))
 }
 
 impl BlockingCall<'_> {

@@ -71,7 +71,7 @@ impl CollectiveTask {
             // SAFETY: the caller's contract.
             unsafe { CollectiveTask::new(context, name, seq, plan, keep_alive, false) }
         });
-        let task = created.inspect_err(|error| end_refused(context, seq, error))?;
+        let task = created.map_err(|error| end_refused(context, seq, error))?;
         task.activate(seq);
         Ok(task)
     }
@@ -135,7 +135,7 @@ impl CollectiveTask {
         let (seq, checked) = self.context.begin_call(self.name);
         let rebind = |bufs: Result<&[Option<&Buf>]>| self.state().schedule.rebind(bufs?);
         let ready = checked.and_then(|()| bufs.map_or(Ok(()), rebind));
-        ready.inspect_err(|error| end_refused(&self.context, seq, error))?;
+        ready.map_err(|error| end_refused(&self.context, seq, error))?;
         self.activate(seq);
         Ok(())
     }
@@ -237,11 +237,13 @@ impl CollectiveTask {
     }
 }
 
+/// Ends a call that was refused on this rank, and returns its error.
 #[cold]
-fn end_refused(context: &CollContext, seq: u32, error: &Error) {
-    if context.end_call(seq, Some(error)) {
+fn end_refused(context: &CollContext, seq: u32, error: Error) -> Error {
+    if context.end_call(seq, Some(&error)) {
         context.flush_notices();
     }
+    error.on(context.channel())
 }
 
 impl ProgressTask for CollectiveTask {
@@ -304,7 +306,7 @@ impl State {
     fn end(&mut self, context: &CollContext, call: &CallId, outcome: Result<()>) {
         let outcome = outcome.and_then(|()| context.final_check(call));
         self.sent_notices = context.end_call(call.seq, outcome.as_ref().err());
-        self.outcome = outcome;
+        self.outcome = outcome.map_err(|error| error.on(context.channel()));
         if !self.is_persistent {
             mpj_devices::with_deferred_drops(|| self.keep_alive = None);
         }

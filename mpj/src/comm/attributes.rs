@@ -115,7 +115,7 @@ impl<K> Communicator<K> {
     /// assert_eq!(&*comm.name(), "world.dup 1");
     /// comm.set_name("halo");
     /// let error = comm.send(&[1], 5, 0).unwrap_err().to_string();
-    /// assert_eq!(error, "send: rank 5 is out of range: the communicator \"halo\" has only rank 0");
+    /// assert_eq!(error, "send on \"halo\": rank 5 is out of range: the communicator has only rank 0");
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     pub fn set_name(&self, name: &str) {

@@ -286,7 +286,7 @@ impl Comm {
     /// The communicator was freed.
     pub(super) fn begin_part_round(&self, call: &'static str) -> Result<()> {
         self.check_not_freed(call)?;
-        if self.inner.part_rounds.begin() { Ok(()) } else { Err(Error::from_fault(call, Fault::Freed)) }
+        if self.inner.part_rounds.begin() { Ok(()) } else { Err(self.fault(call, Fault::Freed)) }
     }
 
     /// Ends a round, or notes that the communicator was freed.
@@ -332,9 +332,21 @@ impl Comm {
     #[inline]
     pub(crate) fn check_not_freed(&self, call: &'static str) -> Result<()> {
         if self.inner.freed.load(Ordering::Relaxed) {
-            return Err(Error::from_fault(call, Fault::Freed));
+            return Err(self.fault(call, Fault::Freed));
         }
         Ok(())
+    }
+
+    /// Returns the error of a call on this communicator.
+    #[cold]
+    pub(crate) fn fault(&self, call: &'static str, fault: Fault) -> Error {
+        self.named(Error::from_fault(call, fault))
+    }
+
+    /// Adds the name of this communicator to an error.
+    #[cold]
+    pub(crate) fn named(&self, error: Error) -> Error {
+        error.on(self.p2p())
     }
 
     /// Checks the number of a rank to which this one can send (in an intercommunicator, a rank of the remote group).
@@ -362,8 +374,8 @@ impl Comm {
             _ => format!("{what} {rank}"),
         };
         let of = if self.is_inter() { "the remote group of " } else { "" };
-        let comm = self.inner.names.in_errors();
-        Error::new(class, call, format!("{who} is out of range: {of}{comm} has {ranks}"))
+        let why = format!("{who} is out of range: {of}the communicator has {ranks}");
+        self.named(Error::new(class, call, why))
     }
 
     /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.
@@ -382,7 +394,7 @@ impl Comm {
             return Err(Error::new(ErrorClass::Comm, "free", format!("{what} cannot be freed")));
         }
         if self.inner.freed.swap(true, Ordering::Relaxed) {
-            return Err(Error::from_fault("free", Fault::Freed));
+            return Err(self.fault("free", Fault::Freed));
         }
         // The channels are freed with the last handle, and pending operations own handles.
         self.engine().begin_free(self.p2p());

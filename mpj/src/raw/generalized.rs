@@ -139,7 +139,7 @@ impl Generalized {
     /// example after an abort. Does not call a hook, so it may be called under a lock.
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
         if let Some(fault) = self.comm.engine().failure() {
-            let _ = self.outcome.set(Err(Error::from_fault(CALL, fault.clone())));
+            let _ = self.outcome.set(Err(self.comm.fault(CALL, fault.clone())));
         }
         self.outcome.get().cloned()
     }

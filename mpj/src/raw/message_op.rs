@@ -36,17 +36,17 @@ impl MessageOp {
     }
 
     /// Returns the outcome if the operation has completed, without making progress.
-    pub(super) fn outcome(&self) -> Option<Result<Status>> {
+    pub(super) fn outcome(&self, comm: &Comm) -> Option<Result<Status>> {
         match self.state {
             Sent::Posted | Sent::Coalesced => Some(Ok(Status::empty())),
-            Sent::Pending(_) => self.completed_outcome(),
+            Sent::Pending(_) => self.completed_outcome(comm),
         }
     }
 
     /// Returns the outcome if the operation was pending and has completed.
     #[inline(always)]
-    pub(super) fn completed_outcome(&self) -> Option<Result<Status>> {
-        self.completion()?.outcome().map(|outcome| self.info.to_result(outcome))
+    pub(super) fn completed_outcome(&self, comm: &Comm) -> Option<Result<Status>> {
+        self.completion()?.outcome().map(|outcome| self.info.to_result(comm, outcome))
     }
 
     #[inline]
@@ -55,7 +55,7 @@ impl MessageOp {
         let Sent::Pending(completion) = self.state else { return Ok(Status::empty()) };
         comm.engine().wait_map(
             &completion,
-            |outcome| self.info.to_result(outcome),
+            |outcome| self.info.to_result(comm, outcome),
             || self.info.wait_reason(comm.p2p()),
         )
     }

@@ -17,21 +17,23 @@ use super::request::{OpInfo, Request};
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 
-#[inline]
-pub(super) fn check_tag(call: &'static str, tag: i32) -> Result<()> {
-    if tag < 0 {
-        return Err(Error::new(ErrorClass::Tag, call, format!("tag {tag} is outside 0..=2147483647")));
-    }
-    Ok(())
-}
-
 impl Comm {
+    #[inline]
+    pub(super) fn check_tag(&self, call: &'static str, tag: i32) -> Result<()> {
+        if tag < 0 { Err(self.tag_error(call, tag)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn tag_error(&self, call: &'static str, tag: i32) -> Error {
+        self.named(Error::new(ErrorClass::Tag, call, format!("tag {tag} is outside 0..=2147483647")))
+    }
+
     /// Checks the arguments of a send. [`PROC_NULL`] is a valid destination, with any tag.
     pub(super) fn check_send(&self, call: &'static str, dest: i32, tag: i32) -> Result<()> {
         self.check_not_freed(call)?;
         if dest != PROC_NULL {
             self.check_rank(call, ErrorClass::Rank, dest)?;
-            check_tag(call, tag)?;
+            self.check_tag(call, tag)?;
         }
         Ok(())
     }
@@ -49,7 +51,7 @@ pub(super) fn check_no_overlap(call: &'static str, count: usize, datatype: &Data
 pub(super) fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pattern> {
     comm.check_not_freed(call)?;
     if tag != ANY_TAG {
-        check_tag(call, tag)?;
+        comm.check_tag(call, tag)?;
     }
     if source != ANY_SOURCE {
         comm.check_rank(call, ErrorClass::Rank, source)?;
@@ -92,10 +94,10 @@ unsafe fn source_of(
     keep: Option<KeepAlive>,
 ) -> Result<(u32, Source)> {
     comm.check_not_freed(call)?;
-    check_tag(call, tag)?;
+    comm.check_tag(call, tag)?;
     let dest = comm.check_rank(call, ErrorClass::Rank, dest)?;
     // SAFETY: the caller's contract.
-    let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
+    let source = unsafe { Source::new(buf(), keep) }.map_err(|error| comm.named(Error::buf(call, error)))?;
     Ok((dest, source.with_path(comm.path())))
 }
 
@@ -116,7 +118,7 @@ pub(crate) unsafe fn start_send(
     // SAFETY: the caller's contract.
     let (dest, mut source) = unsafe { source_of(comm, call, buf, dest, tag, keep)? };
     let started = comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, mode, coalesce);
-    started.map_err(|fault| Error::from_fault(call, *fault))
+    started.map_err(|fault| comm.fault(call, *fault))
 }
 
 /// Starts a send of a copy that this library has made. The receiver cannot read it in place, because the send would then
@@ -135,7 +137,7 @@ pub(super) fn send_copy(
     let mut source = source.not_lent();
     let started =
         comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, Mode::Standard, coalesce);
-    started.map_err(|fault| Error::from_fault(call, *fault))
+    started.map_err(|fault| comm.fault(call, *fault))
 }
 
 /// Starts a receive. `buf` is called after the other arguments were checked.
@@ -154,9 +156,10 @@ pub(crate) unsafe fn start_recv(
     let pattern = pattern(comm, call, source, tag)?;
     let buf = without_overlap(call, buf())?;
     // SAFETY: the caller's contract.
-    let receive = unsafe { Receive::of(buf, keep, comm.path()) }.map_err(|error| Error::buf(call, error))?;
+    let receive = unsafe { Receive::of(buf, keep, comm.path()) }
+        .map_err(|error| comm.named(Error::buf(call, error)))?;
     let posted = comm.engine().post(comm.p2p(), pattern, receive);
-    posted.map_err(|fault| Error::from_fault(call, *fault))
+    posted.map_err(|fault| comm.fault(call, *fault))
 }
 
 #[inline]
@@ -168,15 +171,15 @@ pub(super) fn wait_completion(
 ) -> Result<Status> {
     // An unwind would return the buffer to the caller, so it must not happen while the operation is pending.
     abort_on_unwind(|| {
-        comm.engine().wait_map(completion, |outcome| to_result(call, outcome), || what(comm.p2p()))
+        comm.engine().wait_map(completion, |outcome| to_result(comm, call, outcome), || what(comm.p2p()))
     })
 }
 
 #[inline]
-fn to_result(call: &'static str, outcome: &Outcome) -> Result<Status> {
+fn to_result(comm: &Comm, call: &'static str, outcome: &Outcome) -> Result<Status> {
     match outcome {
         Ok(message) => Ok(Status::of(message)),
-        Err(fault) => Err(Error::from_fault(call, fault.clone())),
+        Err(fault) => Err(comm.fault(call, fault.clone())),
     }
 }
 
@@ -333,7 +336,7 @@ pub(crate) unsafe fn try_isend(
     // SAFETY: the caller's contract.
     let (member, mut source) = unsafe { source_of(comm, call, || buf, dest, tag, None)? };
     let sent = comm.engine().try_send(comm.p2p(), member, tag.into(), &mut source, Coalesce::Allowed);
-    let sent = sent.transpose().map_err(|fault| Error::from_fault(call, *fault))?;
+    let sent = sent.transpose().map_err(|fault| comm.fault(call, *fault))?;
     Ok(sent.map(|sent| Request::from_sent(OpInfo::send(call, dest, tag), comm, sent)))
 }
 

@@ -131,7 +131,7 @@ impl Link {
         let receive =
             unsafe { Receive::of(buf, Some(keep), None) }.map_err(|error| Error::buf(INIT, error))?;
         let handshake = comm.engine().post(&channel, Pattern { source, tag }, receive);
-        let handshake = handshake.map_err(|fault| Error::from_fault(INIT, *fault))?;
+        let handshake = handshake.map_err(|fault| comm.fault(INIT, *fault))?;
         Ok(Link { channel, words, handshake })
     }
 
@@ -274,7 +274,7 @@ impl PartRecv {
             let target = target.map_err(|error| Error::buf(INIT, error))?.with_path(self.comm.path());
             let pattern = Pattern { source: self.source, tag: part_tag(sender.first + part as u32) };
             let posted = self.comm.engine().post(&link.channel, pattern, Receive::new(target));
-            let receive = posted.map_err(|fault| Error::from_fault(INIT, *fault))?;
+            let receive = posted.map_err(|fault| self.comm.fault(INIT, *fault))?;
             // The round does not wait for a part that it refuses, which uses no memory.
             if fits.is_ok() {
                 receives.push(receive);
@@ -331,7 +331,7 @@ impl PartRecv {
             match receive.outcome() {
                 None => return Ok(false),
                 Some(Ok(_)) => (),
-                Some(Err(fault)) => return Err(Error::from_fault(ARRIVED, fault.clone())),
+                Some(Err(fault)) => return Err(self.comm.fault(ARRIVED, fault.clone())),
             }
         }
         Ok(true)
@@ -383,7 +383,7 @@ impl PartRecv {
     fn result(&self, receives: &[Completion]) -> Result<Status> {
         let mut outcomes = receives.iter().filter_map(Completion::outcome);
         if let Some(Err(fault)) = outcomes.clone().find(|outcome| outcome.is_err()) {
-            return Err(Error::from_fault(INIT, fault.clone()));
+            return Err(self.comm.fault(INIT, fault.clone()));
         }
         Ok(match outcomes.next() {
             Some(Ok(first)) => {

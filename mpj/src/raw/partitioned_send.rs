@@ -108,7 +108,7 @@ impl Link {
         let (mut source, how) = (source.not_lent(), (Mode::Standard, Coalesce::No));
         let sent = comm.engine().send_from(&channel, dest, tag.into(), &mut source, how.0, how.1);
         // The parts, which follow it, fail with the same fault if the handshake fails later.
-        sent.map_err(|fault| Error::from_fault(INIT, *fault))?;
+        sent.map_err(|fault| comm.fault(INIT, *fault))?;
         Ok(Link { channel, dest, first })
     }
 }
@@ -180,7 +180,7 @@ impl PartSender {
         let mut source = source.with_path(self.comm.path()).not_lent();
         let (tag, engine) = (part_tag(first + part as u32), self.comm.engine());
         let sent = engine.send_from(channel, *dest, tag.into(), &mut source, Mode::Standard, Coalesce::No);
-        sent.map_err(|fault| Error::from_fault(READY, *fault))
+        sent.map_err(|fault| self.comm.fault(READY, *fault))
     }
 
     /// Returns the numbers of the parts that are not ready.
@@ -239,7 +239,7 @@ impl PartSender {
             Part::Failed(error) => Some(error.clone()),
             Part::Pending(completion) => {
                 let fault = completion.outcome()?.as_ref().err()?;
-                Some(Error::from_fault(INIT, fault.clone()))
+                Some(self.comm.fault(INIT, fault.clone()))
             }
             Part::Unready | Part::Starting | Part::Sent => None,
         });

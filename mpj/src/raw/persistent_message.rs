@@ -185,7 +185,7 @@ impl PersistentMessage {
     pub(super) fn wait(&mut self) -> Result<Status> {
         // Inlined, so that the outcome of a completed operation is not copied.
         if let State::Active(op) = &self.state
-            && let Some(outcome) = op.completed_outcome()
+            && let Some(outcome) = op.completed_outcome(&self.comm)
         {
             self.state = State::Inactive;
             return outcome;
@@ -209,7 +209,7 @@ impl PersistentMessage {
     pub(super) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Inactive => Some(Ok(Status::empty())),
-            State::Active(op) => op.outcome(),
+            State::Active(op) => op.outcome(&self.comm),
             State::Complete(outcome) => Some(outcome.clone()),
         }
     }

@@ -20,8 +20,7 @@ pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
         return comm.check_not_freed("probe").map(|()| Status::empty());
     }
     let pattern = pattern(comm, "probe", source, tag)?;
-    let message =
-        comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("probe", fault))?;
+    let message = comm.engine().probe(comm.p2p(), pattern).map_err(|fault| comm.fault("probe", fault))?;
     Ok(Status::of(&message))
 }
 
@@ -34,8 +33,7 @@ pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
         return comm.check_not_freed("iprobe").map(|()| Some(Status::empty()));
     }
     let pattern = pattern(comm, "iprobe", source, tag)?;
-    let found =
-        comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("iprobe", fault))?;
+    let found = comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| comm.fault("iprobe", fault))?;
     Ok(found.map(|message| Status::of(&message)))
 }
 
@@ -49,7 +47,7 @@ pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<MatchedMessage> {
 
 pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<MatchedMessage> {
     let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
+    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| comm.fault(call, fault))
 }
 
 /// Makes progress once, and extracts a matching message if there is one.
@@ -58,7 +56,7 @@ pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) 
 /// As [`mprobe`].
 pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessage>> {
     let pattern = pattern(comm, "improbe", source, tag)?;
-    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("improbe", fault))
+    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| comm.fault("improbe", fault))
 }
 
 /// Receives a message that was extracted by [`mprobe`] or [`improbe`].

@@ -78,7 +78,7 @@ pub(crate) fn recv_block_as(
 ) -> Result<ReceivedBlock> {
     let pattern = pattern(comm, call, source, tag)?;
     let matched = comm.engine().mprobe_or_recv(comm.p2p(), pattern, call);
-    match matched.map_err(|fault| Error::from_fault(call, fault))? {
+    match matched.map_err(|fault| comm.fault(call, fault))? {
         Matched::Block(envelope, block) => Ok(ReceivedBlock { envelope, location: Location::Local(block) }),
         Matched::Message(message) => fetch(comm, call, message, in_place),
     }
@@ -170,7 +170,7 @@ pub(crate) fn irecv_any_length(
     let slot = Arc::<BlockSlot>::default();
     let target = Target::of_any_length(Arc::clone(&slot)).with_path(comm.path());
     let completion = comm.engine().post(comm.p2p(), pattern, Receive::new(target));
-    let completion = completion.map_err(|fault| Error::from_fault(call, *fault))?;
+    let completion = completion.map_err(|fault| comm.fault(call, *fault))?;
     Ok((Request::pending(OpInfo::recv(call, source, tag), comm, completion), slot))
 }
 

@@ -12,7 +12,7 @@ use super::message_op::MessageOp;
 use super::persistent::PersistentOperation;
 use super::wait_many::{deadline, wait_for_until};
 use crate::collective::task::CollectiveTask;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::status::Status;
 
 /// The handle of an operation. Dropping it neither completes nor cancels the operation.
@@ -76,11 +76,11 @@ impl OpInfo {
     }
 
     #[inline]
-    pub(crate) fn to_result(self, outcome: &Outcome) -> Result<Status> {
+    pub(crate) fn to_result(self, comm: &Comm, outcome: &Outcome) -> Result<Status> {
         match (outcome, self.direction) {
             (Ok(_), Direction::Send { .. }) => Ok(Status::empty()),
             (Ok(message), _) => Ok(Status::of(message)),
-            (Err(fault), _) => Err(Error::from_fault(self.call, fault.clone())),
+            (Err(fault), _) => Err(comm.fault(self.call, fault.clone())),
         }
     }
 
@@ -132,7 +132,7 @@ impl Request {
     pub(crate) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
-            State::Message(_, op) => op.outcome(),
+            State::Message(comm, op) => op.outcome(comm),
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
             State::Persistent(request) => request.outcome(),
             State::Generalized(shared) => shared.outcome(),
@@ -148,7 +148,7 @@ impl Request {
     #[inline(always)]
     pub(crate) fn completed_outcome(&self) -> Option<Result<Status>> {
         match &self.state {
-            State::Message(_, op) => op.completed_outcome(),
+            State::Message(comm, op) => op.completed_outcome(comm),
             _ => None,
         }
     }

@@ -56,8 +56,8 @@ pub(super) struct ScopedOp {
 
 impl ScopedOp {
     #[inline(always)]
-    fn outcome(&self) -> Option<Result<Status>> {
-        self.completion.outcome().map(|outcome| self.info.to_result(outcome))
+    fn outcome(&self, comm: &Comm) -> Option<Result<Status>> {
+        self.completion.outcome().map(|outcome| self.info.to_result(comm, outcome))
     }
 }
 
@@ -160,7 +160,7 @@ impl<'c> ScopeOps<'c> {
 
     #[inline(always)]
     pub(super) fn outcome(&self, slot: &OpSlot) -> Option<Result<Status>> {
-        self.with(slot, |op| op.and_then(ScopedOp::outcome))
+        self.with(slot, |op| op.and_then(|op| op.outcome(self.comm)))
     }
 
     pub(super) fn info(&self, slot: &OpSlot) -> Option<OpInfo> {

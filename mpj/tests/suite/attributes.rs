@@ -252,10 +252,10 @@ fn names_are_used_in_errors_and_for_children(world: World) -> mpj::Result<()> {
     let comm = world.dup()?;
     assert_eq!((&*world.name(), &*comm.name()), ("world", "world.dup 1"));
     let unnamed = comm.send(&[1u8], 9, 0).expect_err("no such rank").to_string();
-    assert_eq!(unnamed, "send: rank 9 is out of range: the communicator has ranks 0 to 1");
+    assert_eq!(unnamed, "send on \"world.dup 1\": rank 9 is out of range: the communicator has ranks 0 to 1");
     comm.set_name("halo");
     let named = comm.clone().send(&[1u8], 9, 0).expect_err("no such rank").to_string();
-    assert_eq!(named, "send: rank 9 is out of range: the communicator \"halo\" has ranks 0 to 1");
+    assert_eq!(named, "send on \"halo\": rank 9 is out of range: the communicator has ranks 0 to 1");
     let names = [comm.dup()?, comm.dup()?, comm.create_group(&comm.group(), 5)?].map(|child| child.name());
     assert_eq!(names.each_ref().map(|name| &**name), ["halo.dup 1", "halo.dup 2", "halo.create_group tag 5"]);
     comm.set_name(&"x".repeat(65));

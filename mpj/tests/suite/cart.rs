@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use mpj::topology::{Cart, CartLayout, Dim};
 use mpj::{ErrorClass, Reorder, World};
 
-use crate::common::ranks;
+use crate::common::{ranks, text_of};
 
 /// Returns all lists of `count` numbers in non-increasing order, at most `high`, whose product is `cells`.
 fn factorizations(cells: usize, count: usize, high: usize) -> Vec<Vec<usize>> {
@@ -252,7 +252,7 @@ fn sub_grids_have_the_kept_dimensions(world: World) -> mpj::Result<()> {
     }
     let error = grid.dup()?.sub(&[true]).expect_err("1 flag");
     assert_eq!(
-        (error.class(), error.to_string().as_str()),
+        (error.class(), text_of(&error).as_str()),
         (ErrorClass::Dims, "sub: 1 flags for 3 dimensions")
     );
     world.barrier()
@@ -294,7 +294,7 @@ fn grids_that_do_not_fit_are_refused_on_every_rank(world: World) -> mpj::Result<
         let comm = world.dup()?;
         let error = comm.cart(&dims, Reorder::No).expect_err("too large");
         assert_eq!(error.class(), ErrorClass::Dims);
-        assert!(error.to_string().contains(why), "{error}");
+        assert!(text_of(&error).contains(why), "{error}");
         let error = comm.cart_map(&dims).expect_err("too large");
         assert!(error.to_string().contains(why.trim_start_matches("cart: ")), "{error}");
     }
@@ -318,7 +318,7 @@ fn ranks_that_pass_different_grids_fail(world: World) -> mpj::Result<()> {
     ] {
         let error = grid(dims, reorder).expect_err("they differ");
         assert_eq!(error.class(), ErrorClass::Topology);
-        assert!(error.to_string().starts_with("cart: ranks 0 and 2 passed different arguments"), "{error}");
+        assert!(text_of(&error).starts_with("cart: ranks 0 and 2 passed different arguments"), "{error}");
     }
     // One rank's grid is refused: the others fail, too, in this call.
     let error = grid(&[Dim::open(9)], Reorder::No).expect_err("rank 2 fails");
@@ -326,7 +326,7 @@ fn ranks_that_pass_different_grids_fail(world: World) -> mpj::Result<()> {
     assert_eq!(error.class(), ErrorClass::Dims, "on all ranks");
     // Ranks pass different flags to `sub`; and one rank calls a barrier while the others call `sub`.
     let square = world.cart(&[two, ring], Reorder::No)?.expect("4 cells");
-    let error = square.dup()?.sub(&[odd, true]).expect_err("they differ").to_string();
+    let error = text_of(&square.dup()?.sub(&[odd, true]).expect_err("they differ"));
     assert!(error.starts_with("cart_sub: ranks 0 and 2 passed different arguments"), "{error}");
     let comm = square.dup()?;
     let outcome = if odd { comm.barrier() } else { comm.sub(&[true, false]).map(drop) };

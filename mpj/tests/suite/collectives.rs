@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::common::{COUNTS, LONG, RANKS, Sample, blanks, job, ranks, samples};
+use crate::common::{COUNTS, LONG, RANKS, Sample, blanks, job, ranks, samples, text_of};
 use mpj::{Datatype, ErrorClass, Intracomm, Op, SendBuf, View, ViewMut, World};
 
 type Collective = fn(&Intracomm, usize, usize) -> mpj::Result<()>;
@@ -292,7 +292,7 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
         class(dup().alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))),
         ErrorClass::Count
     );
-    let error_text = |result: mpj::Result<()>| result.expect_err("refused").to_string();
+    let error_text = |result: mpj::Result<()>| text_of(&result.expect_err("refused"));
     let text = error_text(dup().gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
     assert_eq!(
         text,
@@ -305,7 +305,7 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     assert_eq!(class(dup().allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), ErrorClass::Arg);
     let error = dup().alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
     let why = "alltoallv: blocks of ranks 2 and 1 overlap in the receive buffer";
-    assert_eq!(error.expect_err("refused").to_string(), why);
+    assert_eq!(text_of(&error.expect_err("refused")), why);
     dup().alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
     dup().scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;
     assert_eq!((all, two), ([7; 6], [7; 2]));
@@ -350,7 +350,7 @@ fn length_errors_name_the_buffer_and_its_length(world: World) -> mpj::Result<()>
         (dup().reduce_scatter(&[0i32; 6], &mut [0; 3], &[3, 3], sum), "reduce_scatter: 2 counts for 3 ranks"),
     ];
     for (result, text) in cases {
-        assert_eq!(result.expect_err("refused").to_string(), text.replace("RANK", &me.to_string()));
+        assert_eq!(text_of(&result.expect_err("refused")), text.replace("RANK", &me.to_string()));
     }
     world.barrier()
 }

@@ -1,7 +1,7 @@
 //! Exclusive scans and scattered reductions: algorithms, started and persistent calls, and errors. The tests of all
 //! reductions compare the results with a fold in rank order.
 
-use crate::common::{job, ranks, samples};
+use crate::common::{job, ranks, samples, text_of};
 use mpj::coll::{self, Operation, Rules};
 use mpj::{ErrorClass, Op, World};
 
@@ -92,7 +92,7 @@ fn wrong_lengths_fail_with_the_expected_ones() {
         let comm = || world.dup().expect("a communicator");
         let refused = comm().reduce_scatter_block(&[1u32; 7], &mut [0u32; 2], Op::Sum).expect_err("7 items");
         assert_eq!(
-            refused.to_string(),
+            text_of(&refused),
             "reduce_scatter_block: send buffer has 7 items, expected 6: 2 for each of 3 ranks"
         );
         let refused = comm().reduce_scatter_block(&[1u32; 9], &mut [0u32; 2], Op::Sum).expect_err("9 items");

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use mpj::topology::{EdgeWeights, GraphLayout};
 use mpj::{ErrorClass, Reorder, World};
 
-use crate::common::ranks;
+use crate::common::{ranks, text_of};
 
 proptest! {
     #[test]
@@ -142,7 +142,7 @@ fn edges_that_only_one_end_has_are_an_error_on_every_rank(world: World) -> mpj::
         let error = error.expect_err("the ends differ");
         assert_eq!(error.class(), ErrorClass::Topology);
         let expected = format!("dist_graph_adjacent: expected each edge at both ends, {why}");
-        assert_eq!(error.to_string(), expected);
+        assert_eq!(text_of(&error), expected);
     }
     world.barrier()
 }

@@ -31,6 +31,7 @@ mod isolation;
 mod messages;
 mod mpijava;
 mod mpj_express_defects;
+mod named_errors;
 mod neighbor;
 mod neighbor_errors;
 mod nonblocking;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::common::{job, ranks};
+use crate::common::{job, ranks, text_of};
 use mpj::{ErrorClass, Intracomm, World};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ fn errors_of_all(size: usize, call: impl Fn(&Intracomm) -> mpj::Result<()> + Sen
         let comm = world.dup()?;
         let failed = call(&comm).and_then(|()| comm.barrier());
         world.barrier()?;
-        Ok::<_, mpj::Error>(failed.expect_err("an error on every rank").to_string())
+        Ok::<_, mpj::Error>(text_of(&failed.expect_err("an error on every rank")))
     });
     outcome.expect("every rank returns `Ok`")
 }

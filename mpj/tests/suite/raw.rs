@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::samples;
+use crate::common::{samples, text_of};
 use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BlockLayout, Buf, ChainSegment, Comm, Mode, PROC_NULL, UNDEFINED};
 use mpj::{Datatype, ErrorClass, Op, Primitive, SendBuf, World};
 
@@ -383,7 +383,7 @@ fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()>
         ("reduce_scatter", unsafe { raw::reduce_scatter(&dup(), &mine, &room, &[1], &Op::Sum) }),
     ] {
         let text = format!("{call}: the datatype contains byte 1 more than once and cannot be received into");
-        assert_eq!(outcome.expect_err("an overlap").to_string(), text);
+        assert_eq!(text_of(&outcome.expect_err("an overlap")), text);
     }
     assert_eq!(got, [7; 4]);
     // SAFETY: the items lie in `got`, which is not used before the wait below.

@@ -1,6 +1,6 @@
 //! Collectives that return a single value or one of each rank.
 
-use crate::common::{job, ranks};
+use crate::common::{job, ranks, text_of};
 use mpj::{ErrorClass, Op, Pair, World};
 
 #[test]
@@ -53,12 +53,12 @@ fn wrong_number_of_values_fails_on_every_rank() {
         let values = vec![1u8; if world.rank() == 1 { 6 } else { 3 }];
         let error =
             comm.alltoall_value(&values).map(drop).and_then(|()| comm.barrier()).expect_err("6 values");
-        assert!(error.to_string().contains("alltoall_value: 6 values for 3 ranks"), "{error}");
+        assert!(text_of(&error).contains("alltoall_value: 6 values for 3 ranks"), "{error}");
         let comm = world.dup()?;
         let values = vec![1u8; if world.rank() == 0 { 6 } else { 0 }];
         let error =
             comm.scatter_value(&values, 0).map(drop).and_then(|()| comm.barrier()).expect_err("6 values");
-        assert!(error.to_string().contains("scatter: "), "{error}");
+        assert!(text_of(&error).contains("scatter: "), "{error}");
         let comm = world.dup()?;
         let error = comm.allreduce_value('x', Op::Sum).expect_err("no sum");
         assert_eq!(error.class(), ErrorClass::Op);

@@ -21,7 +21,6 @@ use crate::collective::blocking::BlockingCall;
 use crate::collective::call_id::CallDigest;
 use crate::collective::notice::Cause;
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::p2p::check_tag;
 
 /// The remote group of an intercommunicator.
 #[derive(Clone, Debug)]
@@ -132,7 +131,7 @@ impl<'a> Bridge<'a> {
         let no_bridge = || Error::new(ErrorClass::Comm, CREATE, "the leader needs a bridge communicator");
         let comm = comm.ok_or_else(no_bridge)?;
         comm.check_not_freed(CREATE)?;
-        check_tag(CREATE, tag)?;
+        comm.check_tag(CREATE, tag)?;
         Ok(Bridge { comm, leader: comm.check_rank(CREATE, ErrorClass::Rank, leader)?, tag })
     }
 

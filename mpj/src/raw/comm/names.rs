@@ -16,13 +16,12 @@ pub(super) struct Names(Mutex<State>);
 #[derive(Debug)]
 struct State {
     name: Arc<str>,
-    is_set_by_user: bool,
     counts: BTreeMap<&'static str, u32>,
 }
 
 impl Names {
     pub(super) fn new(name: &str) -> Self {
-        Names(Mutex::new(State { name: name.into(), is_set_by_user: false, counts: BTreeMap::new() }))
+        Names(Mutex::new(State { name: name.into(), counts: BTreeMap::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -35,19 +34,8 @@ impl Names {
 
     pub(super) fn set(&self, name: &str) -> Arc<str> {
         let mut state = self.state();
-        state.is_set_by_user = true;
         state.name = name.into();
         Arc::clone(&state.name)
-    }
-
-    /// Returns the noun for the communicator in errors: with its name, if the user has set one.
-    pub(super) fn in_errors(&self) -> String {
-        let state = self.state();
-        if state.is_set_by_user {
-            format!("the communicator {:?}", state.name)
-        } else {
-            "the communicator".to_owned()
-        }
     }
 
     /// Returns the name of the communicator that the next `call` creates. Only calls that all ranks make in the same

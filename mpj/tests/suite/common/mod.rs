@@ -30,6 +30,12 @@ pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
 pub(crate) const COUNTS: [usize; 4] = [0, 1, 7, 1000];
 pub(crate) const LONG: usize = 100_000;
 
+/// Returns the text of an error without the name of the communicator.
+pub(crate) fn text_of(error: &mpj::Error) -> String {
+    let name = error.communicator().map(|name| format!(" on {name:?}"));
+    error.to_string().replacen(&name.unwrap_or_default(), "", 1)
+}
+
 /// Never drops a value, and keeps it reachable, so that leak checkers do not report it.
 pub(crate) fn forget(value: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());

@@ -1,0 +1,92 @@
+//! Errors name the call, the communicator, and the rank or the sizes.
+
+use mpj::{ErrorClass, Op, Result, World, coll};
+
+/// Returns a communicator with a name.
+fn halo(world: &World) -> Result<mpj::Intracomm> {
+    let halo = world.dup()?;
+    halo.set_name("halo");
+    Ok(halo)
+}
+
+#[track_caller]
+fn check<T>(outcome: Result<T>, class: ErrorClass, text: &str) {
+    let Err(error) = outcome else { panic!("{text}: succeeds") };
+    assert_eq!((error.class(), error.to_string().as_str()), (class, text));
+}
+
+#[mpj::test(ranks = 2)]
+fn invalid_arguments_name_the_communicator(world: World) -> Result<()> {
+    let halo = halo(&world)?;
+    check(
+        halo.send(&[0u8], 5, 0),
+        ErrorClass::Rank,
+        "send on \"halo\": rank 5 is out of range: the communicator has ranks 0 to 1",
+    );
+    check(
+        halo.recv(&mut [0u8], 0, -7),
+        ErrorClass::Tag,
+        "recv on \"halo\": tag -7 is outside 0..=2147483647",
+    );
+    check(
+        world.dup()?.probe(9, 0),
+        ErrorClass::Rank,
+        "probe on \"world.dup 2\": rank 9 is out of range: the communicator has ranks 0 to 1",
+    );
+    check(
+        world.send(&[0u8], 5, 0),
+        ErrorClass::Rank,
+        "send: rank 5 is out of range: the communicator has ranks 0 to 1",
+    );
+    let failed = world.dup()?;
+    failed.set_name("rows");
+    check(
+        failed.bcast(&mut [0u8], 3),
+        ErrorClass::Root,
+        "bcast on \"rows\": root 3 is out of range: the communicator has ranks 0 to 1",
+    );
+    let again = failed.barrier().unwrap_err().to_string();
+    assert!(again.starts_with("barrier on \"rows\": "), "{again}");
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn failed_messages_name_the_communicator(world: World) -> Result<()> {
+    let halo = halo(&world)?;
+    let other = 1 - world.rank();
+    halo.send(&[0u32; 4], other, 1)?;
+    let error = halo.recv(&mut [0u32; 2], other, 1).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        error.class() == ErrorClass::Truncate
+            && text.starts_with("recv on \"halo\": ")
+            && text.contains("16"),
+        "{text}"
+    );
+    halo.send(&[0u32; 4], other, 2)?;
+    let error = mpj::Error::from(halo.irecv([0f32; 4], other, 2)?.wait().unwrap_err());
+    assert!(
+        error.class() == ErrorClass::Type && error.to_string().starts_with("irecv on \"halo\": "),
+        "{error}"
+    );
+    halo.send(&[0u32; 4], other, 3)?;
+    let mut short = [0u32; 1];
+    let scoped = halo.scope(|s| s.irecv(&mut short, other, 3)?.wait().map(drop));
+    assert!(scoped.unwrap_err().to_string().starts_with("irecv on \"halo\": "));
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn failed_collectives_name_the_communicator(world: World) -> Result<()> {
+    let halo = halo(&world)?;
+    let mut sum = vec![0u64; 2 + world.rank()];
+    let mine = sum.clone();
+    let error = halo.allreduce(&mine, &mut sum, Op::Sum).unwrap_err();
+    assert!(error.to_string().starts_with("allreduce on \"halo\": "), "{error}");
+    let dup = world.dup()?;
+    dup.set_name("columns");
+    let started = dup.start(coll::allreduce(mine, sum, Op::Sum))?.wait();
+    let error = mpj::Error::from(started.unwrap_err());
+    assert!(error.to_string().starts_with("iallreduce on \"columns\": "), "{error}");
+    Ok(())
+}
