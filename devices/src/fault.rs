@@ -155,7 +155,7 @@ impl fmt::Display for Fault {
             Fault::InvalidValue { source, tag, .. } => {
                 write!(f, "rank {source} sent an invalid bool or char with tag {tag}")
             }
-            Fault::Dead { rank, cause } => write!(f, "rank {rank} has died: {cause}"),
+            Fault::Dead { rank, cause } => write!(f, "rank {rank} has failed: {cause}"),
             Fault::Left { rank: Some(rank) } => {
                 write!(f, "rank {rank} has left the job and takes no further part")
             }
@@ -173,7 +173,7 @@ impl fmt::Display for Fault {
                     Some(rank) => write!(f, "rank {rank} takes no further part in it")?,
                     None => f.write_str("all ranks that can send in the communicator have left the job")?,
                 }
-                write!(f, ", and rank {dead} has died: {cause}")
+                write!(f, ", and rank {dead} has failed: {cause}")
             }
             Fault::Cancelled => write!(f, "the operation was cancelled"),
             Fault::Freed => write!(f, "the communicator was freed"),

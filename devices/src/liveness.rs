@@ -57,7 +57,7 @@ pub struct ExitEvent {
 
 /// Returns whether `exit` is a death whose text names the death of `rank` as its cause.
 fn is_caused_by(exit: &Exit, rank: u32) -> bool {
-    matches!(exit, Exit::Died(cause) if cause.contains(&format!("rank {rank} has died")))
+    matches!(exit, Exit::Died(cause) if cause.contains(&format!("rank {rank} has failed")))
 }
 
 /// Sends the exits that this process reports to the other processes.

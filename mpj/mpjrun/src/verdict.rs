@@ -49,7 +49,7 @@ impl Failure {
     /// Returns whether this is a reported error which says that one of `ranks` has died.
     fn blames(&self, ranks: &Range<u32>) -> bool {
         let FailureKind::Reported(cause) = &self.kind else { return false };
-        ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has died")))
+        ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has failed")))
     }
 }
 
@@ -369,7 +369,7 @@ mod tests {
         let line =
             |why| verdict(&said(why), &BTreeSet::new(), |_| None, &[], OutputStatus::default()).line.unwrap();
         assert!(line("returned an error: of its own").starts_with("rank 2 "));
-        assert!(line("returned an error: recv: rank 0 has died: exited").starts_with("rank 0 "));
+        assert!(line("returned an error: recv: rank 0 has failed: exited").starts_with("rank 0 "));
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn one_dies(name: &str, wait: Wait, die: fn() -> Result<(), String>) -> mpj::Job
         let error = wait(&world).expect_err("rank 2 does not take part");
         let class = (error.class(), error.failed_rank());
         assert_eq!(class, (ErrorClass::ProcAborted, Some(2)), "{name}: {error}");
-        assert!(error.to_string().contains("rank 2 has died: "), "{name}: {error}");
+        assert!(error.to_string().contains("rank 2 has failed: "), "{name}: {error}");
         // From now on every collective call on this communicator fails at once.
         let again = world.barrier().expect_err("a dead member");
         assert_eq!(again.failed_rank(), Some(2), "{name}: {again}");

@@ -241,7 +241,7 @@ fn death_during_creation_fails_both_groups() {
             let remote_leader = if world.rank() < 2 { 4 } else { 0 };
             let error = group.create_intercomm(0, &world, remote_leader, TAG).expect_err("a rank dies");
             assert_eq!(error.class(), ErrorClass::ProcAborted, "{error}");
-            assert!(error.to_string().contains(&format!("rank {dead} has died")), "{error}");
+            assert!(error.to_string().contains(&format!("rank {dead} has failed")), "{error}");
             Ok(())
         });
         assert_eq!(outcome.expect_err("a rank failed").rank(), dead);

@@ -110,7 +110,7 @@ fn killed_rank_is_named_in_errors_of_all_others() {
         let took = at.elapsed();
         // The errors are expected within 2 s. A loaded machine gets three times that.
         assert!(took < limit(6), "{took:?}");
-        assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
+        assert!(errors.iter().all(|line| line.contains("rank 1 has failed")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
     }
 }

@@ -115,7 +115,7 @@ fn killed_rank_fails_calls_on_other_hosts() {
         let errors = job.lines(ranks - 1, "error: ");
         // The errors are expected within 2 s. A loaded machine gets three times that.
         assert!(at.elapsed() < limit(6), "{:?}", at.elapsed());
-        assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
+        assert!(errors.iter().all(|line| line.contains("rank 1 has failed")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
     }
 }

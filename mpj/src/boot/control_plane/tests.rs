@@ -165,7 +165,7 @@ fn process_that_joins_late_learns_the_deaths() {
 fn rank_that_failed_first_is_named_if_two_ranks_name_each_other() {
     let now = Instant::now();
     let mut monitor = joined(3, now);
-    let failures = [(1, 2, "cannot reach rank 2: Too many open files"), (2, 1, "rank 1 has died")];
+    let failures = [(1, 2, "cannot reach rank 2: Too many open files"), (2, 1, "rank 1 has failed")];
     for (rank, cause_rank, why) in failures {
         monitor.take(rank, ToLauncher::FailedDueTo { rank, cause_rank }, now).unwrap();
         monitor.take(rank, died(rank, why), now).unwrap();

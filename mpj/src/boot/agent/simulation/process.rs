@@ -65,7 +65,7 @@ impl Process {
         let rank = self.rank;
         let of_rank =
             if self.failure == Failure::OwnError { format!("rank {rank}: ") } else { String::new() };
-        let error = format!("returned an error: {of_rank}allreduce: rank {dead} has died: {cause}");
+        let error = format!("returned an error: {of_rank}allreduce: rank {dead} has failed: {cause}");
         let exit = WireExit::Died(error);
         let messages = vec![
             Rc::new(ToLauncher::FailedDueTo { rank, cause_rank: dead }),
