@@ -137,8 +137,9 @@ impl Datatype {
         self.as_primitive().is_some()
     }
 
+    /// Returns the primitive if this is the datatype of a primitive itself.
     #[inline]
-    pub(crate) fn as_primitive(&self) -> Option<Primitive> {
+    pub fn as_primitive(&self) -> Option<Primitive> {
         match self.0 {
             Handle::Primitive(primitive) => Some(*primitive),
             Handle::Shared(_) => None,

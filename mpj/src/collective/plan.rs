@@ -5,8 +5,8 @@ use std::mem::discriminant;
 use std::ops::Deref;
 
 use mpj_collectives::{BufIndex, Span, Step};
-use mpj_datatypes::Datatype;
-use mpj_devices::{Buf, Content};
+use mpj_datatypes::{Datatype, Primitive};
+use mpj_devices::{Buf, Content, Origin};
 
 use super::call_id::CallDigest;
 use super::temp_buffers::TempBuffers;
@@ -133,6 +133,45 @@ impl<'a> Plan<'a> {
             (None, Some(temp)) => temp.part(span.buf.index() - self.user.count(), span.at, span.count),
             (None, None) => Buf::empty(),
         }
+    }
+
+    /// Returns the items of a span that lies in its buffer, if they are plain. This takes a few cycles; the moves of a
+    /// [`Buf`] take a hundred.
+    #[inline]
+    pub(crate) fn plain<'p>(&'p self, temp: Option<&'p TempBuffers>, span: Span) -> Option<PlainItems<'p>> {
+        let (first, base) = match self.user.get(span.buf) {
+            Some(user) => (user, user.base()),
+            None => temp?.first_item(span.buf.index() - self.user.count()),
+        };
+        let datatype = first.datatype();
+        if !matches!(first.origin(), Origin::Memory) {
+            return None;
+        }
+        let (primitive, base) = (datatype.as_primitive()?, base.wrapping_add(span.at * datatype.size()));
+        Some(PlainItems { base, count: span.count, datatype, primitive })
+    }
+}
+
+/// Contiguous primitives in ordinary memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainItems<'p> {
+    pub(crate) base: *mut u8,
+    pub(crate) count: usize,
+    pub(crate) datatype: &'p Datatype,
+    primitive: Primitive,
+}
+
+impl PlainItems<'_> {
+    /// Returns the length in bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.count * self.datatype.size()
+    }
+
+    /// Returns a description, whose fields stay in registers where it is used at once.
+    #[inline(always)]
+    pub(crate) fn to_buf(self) -> Buf {
+        Buf::new(self.base, self.count, self.primitive)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use mpj_collectives::{OperandOrder, Span, Step};
-use mpj_datatypes::InvalidValueError;
+use mpj_datatypes::{Datatype, InvalidValueError};
 use mpj_devices::{
     Buf, Coalesce, Completion, Fault, Mode, Pattern, Receive, Sent, Source, Started, Target, WaitReason,
 };
@@ -12,7 +12,7 @@ use super::call_id::CallId;
 use super::check::{ExpectedMessage, check_outcome};
 use super::context::CollContext;
 use super::notice::Notice;
-use super::plan::Plan;
+use super::plan::{PlainItems, Plan};
 use super::stall::StallDetector;
 use super::state::CollState;
 use super::temp_buffers::TempBuffers;
@@ -238,8 +238,14 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     #[inline]
     fn send(&mut self, to: u32, from: Span) -> Result<()> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
-        let mut source = self.source(from);
-        let sent = engine.send_from(channel, to, self.call.tag(), &mut source, Mode::Standard, Coalesce::No);
+        let send = |mut source: Source| {
+            engine.send_from(channel, to, self.call.tag(), &mut source, Mode::Standard, Coalesce::No)
+        };
+        let sent = match self.plain(from) {
+            // SAFETY: as in `source`.
+            Some(items) => send(unsafe { Source::new(items.to_buf(), None) }.expect(SIZE_CHECKED)),
+            None => send(self.source(from)),
+        };
         if let Sent::Pending(completion) = sent.map_err(|fault| Error::from_fault(self.call.name, *fault))? {
             self.pending.push(Pending { completion, expected: None });
         }
@@ -250,12 +256,18 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     fn recv(&mut self, from: u32, into: Span) -> Result<()> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let pattern = Pattern { source: from.cast_signed(), tag: self.call.tag().tag };
-        let buf = self.buf(into);
-        let expected = Some(ExpectedMessage { from, bytes: buf.bytes().expect(SIZE_CHECKED) });
         // SAFETY: the contract of `new`: the span lies in its buffer until the schedule has completed, and a schedule
         // waits for its operations even if it is dropped. The steps of one schedule do not receive twice into the same
         // items at once.
-        let receive = unsafe { Receive::of(buf, None, None) }.expect(SIZE_CHECKED);
+        let receive = |buf| unsafe { Receive::of(buf, None, None) }.expect(SIZE_CHECKED);
+        let (bytes, receive) = match self.plain(into) {
+            Some(items) => (items.bytes(), receive(items.to_buf())),
+            None => {
+                let buf = self.buf(into);
+                (buf.bytes().expect(SIZE_CHECKED), receive(buf))
+            }
+        };
+        let expected = Some(ExpectedMessage { from, bytes });
         match engine.post(channel, pattern, receive) {
             Ok(completion) => self.pending.push(Pending { completion, expected }),
             Err(fault) => check_outcome(&self.call, expected, &Err(*fault))?,
@@ -265,11 +277,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
 
     pub(super) fn run_local_step(&self, step: &Step) -> Result<()> {
         match *step {
-            Step::Copy { from, into } => {
-                self.source(from)
-                    .copy_items(self.target(into))
-                    .map_err(|bad| self.invalid_value_error(bad))?;
-            }
+            Step::Copy { from, into } => self.copy(from, into)?,
             Step::ReduceLocal { from, into, order } => self.reduce_local(from, into, order)?,
             Step::Send { .. } | Step::Recv { .. } | Step::Fence => (),
         }
@@ -304,13 +312,38 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         unsafe { Target::new(self.buf(span), None) }.expect(SIZE_CHECKED)
     }
 
+    #[inline]
+    fn plain(&self, span: Span) -> Option<PlainItems<'_>> {
+        self.plan.plain(self.temp.as_ref(), span)
+    }
+
+    fn copy(&self, from: Span, into: Span) -> Result<()> {
+        if let (Some(from), Some(into)) = (self.plain(from), self.plain(into))
+            && !into.datatype.needs_validation()
+            && from.bytes() == into.bytes()
+        {
+            // SAFETY: the contract of `new`: the spans lie in their buffers, which may be read and written.
+            unsafe { from.base.copy_to(into.base, from.bytes()) };
+            return Ok(());
+        }
+        self.source(from).copy_items(self.target(into)).map_err(|bad| self.invalid_value_error(bad))
+    }
+
     fn reduce_local(&self, from: Span, into: Span, order: OperandOrder) -> Result<()> {
         let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
-        let (items, into) = (self.buf(from), self.buf(into));
-        // SAFETY: the contract of `new`; a reduction step comes after the fence for the items that it reads, and these
-        // items were received or copied, and thereby validated, or are those of an in-place reduction, which the
-        // contract requires to be valid.
-        let done = unsafe { op.combine(items.base(), into.base(), into.count(), into.datatype(), order) };
+        let combine = |from: *mut u8, into: *mut u8, count, datatype: &Datatype| {
+            // SAFETY: the contract of `new`; a reduction step comes after the fence for the items that it reads, and
+            // these items were received or copied, and thereby validated, or are those of an in-place reduction, which
+            // the contract requires to be valid.
+            unsafe { op.combine(from, into, count, datatype, order) }
+        };
+        let done = match (self.plain(from), self.plain(into)) {
+            (Some(from), Some(into)) => combine(from.base, into.base, into.count, into.datatype),
+            _ => {
+                let (from, into) = (self.buf(from), self.buf(into));
+                combine(from.base(), into.base(), into.count(), into.datatype())
+            }
+        };
         done.map_err(|error| Error::new(ErrorClass::NoMem, self.call.name, error.to_string()))
     }
 

@@ -77,6 +77,12 @@ impl TempBuffers {
         Ok(TempBuffers { items: Buf::new(base, items, datatype), count, stride, _block: block })
     }
 
+    /// Returns a description of items like those of the buffers, and the address of the first item of a buffer.
+    #[inline]
+    pub(crate) fn first_item(&self, index: usize) -> (&Buf, *mut u8) {
+        (&self.items, self.items.base().wrapping_add(index * self.stride))
+    }
+
     #[inline]
     pub(crate) fn part(&self, index: usize, at: usize, items: usize) -> Buf {
         if index >= self.count {
