@@ -1,23 +1,23 @@
 //! The state machine that runs one rank's steps of a collective.
 
+mod local_steps;
+
 use std::ops::Deref;
 
-use mpj_collectives::{OperandOrder, Span, Step};
-use mpj_datatypes::{Datatype, InvalidValueError};
+use mpj_collectives::{Span, Step};
 use mpj_devices::{
-    Buf, Coalesce, Completion, Fault, Mode, Pattern, Receive, Sent, Source, Started, Target, WaitReason,
+    Buf, Coalesce, Completion, Fault, Mode, Pattern, Receive, Sent, Source, Started, WaitReason,
 };
 
 use super::call_id::CallId;
 use super::check::{ExpectedMessage, check_outcome};
 use super::context::CollContext;
 use super::notice::Notice;
-use super::plan::{PlainItems, Plan};
+use super::plan::Plan;
 use super::stall::StallDetector;
 use super::state::CollState;
 use super::temp_buffers::TempBuffers;
 use crate::error::{Error, ErrorClass, Result};
-use crate::op::Op;
 use crate::raw::abort_on_unwind;
 
 /// The steps of a collective and the state of their execution. A blocking call borrows the context, a task shares it.
@@ -38,18 +38,15 @@ where
     stall: StallDetector,
 }
 
-/// The maximum number of bytes that are copied or reduced while the progress lock may be held.
-const MAX_LOCKED_BYTES: usize = 32 << 10;
-
 const SIZE_CHECKED: &str = "the buffer's size was checked";
 
 #[derive(Debug)]
 pub(super) enum ScheduleStatus {
     /// The schedule has completed and does not use the buffers any more.
     Complete(Result<()>),
-    /// The next step is long, or calls a user function, which might be slow or wait for messages. The caller runs it
-    /// without the progress lock.
-    LocalStep(Step),
+    /// The next step is long, or calls a user function, which might be slow or wait for messages. The caller
+    /// [runs it](Schedule::run_next_local_step) without the progress lock.
+    LocalStep,
 }
 
 /// A started send or receive.
@@ -131,7 +128,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
                 Some(step @ (Step::Copy { .. } | Step::ReduceLocal { .. }))
                     if self.is_long_local_step(step) =>
                 {
-                    return Some(ScheduleStatus::LocalStep(*step));
+                    return Some(ScheduleStatus::LocalStep);
                 }
                 Some(step @ (Step::Copy { .. } | Step::ReduceLocal { .. })) => self.run_local_step(step),
                 None if self.pending.is_empty() => return Some(ScheduleStatus::Complete(Ok(()))),
@@ -274,84 +271,6 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         }
         Ok(())
     }
-
-    pub(super) fn run_local_step(&self, step: &Step) -> Result<()> {
-        match *step {
-            Step::Copy { from, into } => self.copy(from, into)?,
-            Step::ReduceLocal { from, into, order } => self.reduce_local(from, into, order)?,
-            Step::Send { .. } | Step::Recv { .. } | Step::Fence => (),
-        }
-        Ok(())
-    }
-
-    /// Returns whether a step must run without the progress lock, so that other threads of this rank can make progress.
-    #[inline]
-    fn is_long_local_step(&self, step: &Step) -> bool {
-        let (into, is_user_op) = match step {
-            Step::Copy { into, .. } => (into, false),
-            Step::ReduceLocal { into, .. } => (into, matches!(self.plan.op.as_deref(), Some(Op::User(_)))),
-            _ => return false,
-        };
-        is_user_op || self.plan.datatype(into.buf).size().saturating_mul(into.count) > MAX_LOCKED_BYTES
-    }
-
-    #[inline]
-    fn buf(&self, span: Span) -> Buf {
-        self.plan.buf(self.temp.as_ref(), span)
-    }
-
-    #[inline]
-    fn source(&self, span: Span) -> Source {
-        // SAFETY: the contract of `new`: the span lies in its buffer until the schedule has completed, and a schedule
-        // waits for its operations even if it is dropped.
-        unsafe { Source::new(self.buf(span), None) }.expect(SIZE_CHECKED)
-    }
-
-    fn target(&self, span: Span) -> Target {
-        // SAFETY: as for `source`; the steps of one schedule do not receive twice into the same items at once.
-        unsafe { Target::new(self.buf(span), None) }.expect(SIZE_CHECKED)
-    }
-
-    #[inline]
-    fn plain(&self, span: Span) -> Option<PlainItems<'_>> {
-        self.plan.plain(self.temp.as_ref(), span)
-    }
-
-    fn copy(&self, from: Span, into: Span) -> Result<()> {
-        if let (Some(from), Some(into)) = (self.plain(from), self.plain(into))
-            && !into.datatype.needs_validation()
-            && from.bytes() == into.bytes()
-        {
-            // SAFETY: the contract of `new`: the spans lie in their buffers, which may be read and written.
-            unsafe { from.base.copy_to(into.base, from.bytes()) };
-            return Ok(());
-        }
-        self.source(from).copy_items(self.target(into)).map_err(|bad| self.invalid_value_error(bad))
-    }
-
-    fn reduce_local(&self, from: Span, into: Span, order: OperandOrder) -> Result<()> {
-        let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
-        let combine = |from: *mut u8, into: *mut u8, count, datatype: &Datatype| {
-            // SAFETY: the contract of `new`; a reduction step comes after the fence for the items that it reads, and
-            // these items were received or copied, and thereby validated, or are those of an in-place reduction, which
-            // the contract requires to be valid.
-            unsafe { op.combine(from, into, count, datatype, order) }
-        };
-        let done = match (self.plain(from), self.plain(into)) {
-            (Some(from), Some(into)) => combine(from.base, into.base, into.count, into.datatype),
-            _ => {
-                let (from, into) = (self.buf(from), self.buf(into));
-                combine(from.base(), into.base(), into.count(), into.datatype())
-            }
-        };
-        done.map_err(|error| Error::new(ErrorClass::NoMem, self.call.name, error.to_string()))
-    }
-
-    #[cold]
-    fn invalid_value_error(&self, bad: InvalidValueError) -> Error {
-        let rank = self.call.name_of(self.context.rank());
-        Error::new(ErrorClass::Type, self.call.name, format!("{rank} contributed an invalid value: {bad}"))
-    }
 }
 
 impl Schedule<'_> {
@@ -372,8 +291,8 @@ impl Schedule<'_> {
         loop {
             match engine.wait_for(self, Self::poll, what) {
                 ScheduleStatus::Complete(outcome) => return outcome,
-                ScheduleStatus::LocalStep(step) => {
-                    if let Err(error) = self.run_local_step(&step) {
+                ScheduleStatus::LocalStep => {
+                    if let Err(error) = self.run_next_local_step() {
                         self.fail(error);
                     }
                 }

@@ -288,11 +288,10 @@ impl State {
             self.schedule.fail(error);
         }
         loop {
-            let step = match self.schedule.poll()? {
-                ScheduleStatus::Complete(outcome) => return Some(outcome),
-                ScheduleStatus::LocalStep(step) => step,
-            };
-            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.run_local_step(&step)));
+            if let ScheduleStatus::Complete(outcome) = self.schedule.poll()? {
+                return Some(outcome);
+            }
+            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.run_next_local_step()));
             let panicked = |thrown| {
                 drop_panic_payload(thrown);
                 Err(Error::new(ErrorClass::Other, call.name, USER_PANIC))

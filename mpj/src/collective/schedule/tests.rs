@@ -1,10 +1,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mpj_collectives::{BufIndex, Operation};
+use mpj_collectives::{BufIndex, OperandOrder, Operation};
 
 use super::super::call_id::CallDigest;
 use super::super::plan::MaybeOwned;
 use super::*;
+use crate::op::Op;
 use crate::raw::Comm;
 
 fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
