@@ -27,6 +27,7 @@ mod in_place;
 mod intercomm;
 mod intercomm_collectives;
 mod intercomm_creation;
+mod invalid_values;
 mod isolation;
 mod messages;
 mod mpijava;
