@@ -1,5 +1,5 @@
 //! Programs that misuse the safe interface, and that the compiler must reject. Each example names the error code of
-//! its rejection, which only a nightly `rustdoc` checks: `cargo +nightly test -p mpj --doc compile_fail`.
+//! its rejection. A stable `rustdoc` does not check the codes; `tests/suite/compile_fail.rs` does.
 //!
 //! Examples of single functions are in their documentation.
 

@@ -190,7 +190,7 @@ impl<K> Communicator<K> {
     /// receivers leave. Only the request returns the error of a send, so wait for it if the error matters.
     ///
     /// A buffer cannot be accessed while an operation borrows it, even if the request is forgotten:
-    /// ```compile_fail,E0503
+    /// ```compile_fail,E0506
     /// # fn f(world: &mpj::Intracomm) -> Result<(), mpj::Error> {
     /// let mut buf = [0i32; 4];
     /// world.scope(|s| {

@@ -52,7 +52,7 @@ type SplitSlice<'a, T> = (Vec<ViewMut<'a>>, Vec<View<'a>>, Unwritten<'a, T>);
 /// ```
 /// Read views may overlap each other: the corners of a grid belong to a row and to a column. While the views exist, the
 /// slice cannot be accessed in another way:
-/// ```compile_fail,E0503
+/// ```compile_fail,E0506
 /// # fn f(halo: &mpj::SplitViews<f64>, mut grid: [f64; 12]) -> Result<(), mpj::ViewError> {
 /// let (ghosts, _) = halo.split(&mut grid)?;
 /// grid[0] = 1.0;

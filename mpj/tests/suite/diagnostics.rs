@@ -6,31 +6,33 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the library of this build: the newest `libmpj-*.rlib` next to this program.
-fn library() -> Option<PathBuf> {
+/// Returns a library of this build: the newest `lib<name>-*.rlib` next to this program.
+fn library(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    let folder = program.parent()?.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("libmpj-") && name.ends_with(".rlib")
+    let folder = program.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let prefix = format!("lib{name}-");
+    let is_wanted = |path: &PathBuf| {
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        file.starts_with(&prefix) && file.ends_with(".rlib")
     };
-    folder.filter(is_ours).max_by_key(|path| path.metadata().unwrap().modified().unwrap())
+    let newest = folder.filter(is_wanted).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.unwrap_or_else(|| panic!("no {prefix}*.rlib next to {}", program.display()))
 }
 
-/// Compiles an invalid program, and returns the compiler's messages; `None` without the library or a suitable compiler.
-fn compiler_messages(name: &str, items: &str, body: &str) -> Option<String> {
-    let library = library()?;
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diagnostics_{name}.rs"));
-    let text = format!(
-        "#![crate_type = \"lib\"]\n{items}\npub fn rank(world: &mpj::World) -> mpj::Result<()> {{\n{body}\nOk(())\n}}\n"
-    );
+/// Compiles an invalid program that uses a library of this build, and returns the compiler's messages; `None` without a
+/// suitable compiler.
+pub(crate) fn compiler_messages(program: &str, text: &str, library_name: &str) -> Option<String> {
+    let (library, folder) = (library(library_name), Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let source = folder.join(format!("diagnostics_{program}.rs"));
     std::fs::write(&source, text).unwrap();
+    // Some errors are found only when code is generated.
     let output = Command::new("rustc")
-        .args(["--edition=2024", "--emit=metadata", "--color=never", "--out-dir"])
-        .args([env!("CARGO_TARGET_TMPDIR"), "-L"])
-        .arg(format!("dependency={}", library.parent()?.display()))
-        .arg(format!("--extern=mpj={}", library.display()))
-        .arg(source)
+        .args(["--edition=2024", "--emit=obj", "--color=never", "-L"])
+        .arg(format!("dependency={}", library.parent().unwrap().display()))
+        .arg(format!("--extern={library_name}={}", library.display()))
+        .arg(&source)
+        .arg("-o")
+        .arg(source.with_extension("o"))
         .output();
     let said = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
     // The compiler is missing, or is for another processor or of another version.
@@ -43,7 +45,10 @@ fn compiler_messages(name: &str, items: &str, body: &str) -> Option<String> {
 
 #[track_caller]
 fn expect_error(name: &str, items: &str, body: &str, parts: &[&str]) {
-    let Some(said) = compiler_messages(name, items, body) else { return };
+    let text = format!(
+        "#![crate_type = \"lib\"]\n{items}\npub fn rank(world: &mpj::World) -> mpj::Result<()> {{\n{body}\nOk(())\n}}\n"
+    );
+    let Some(said) = compiler_messages(name, &text, "mpj") else { return };
     // The compiler might wrap long notes.
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in parts {

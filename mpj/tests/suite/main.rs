@@ -11,6 +11,7 @@ mod collectives;
 mod common;
 mod communicator_creation;
 mod communicators;
+mod compile_fail;
 mod diagnostics;
 mod error_classes;
 mod exscan;
