@@ -32,6 +32,7 @@ mod invalid_values;
 mod isolation;
 mod messages;
 mod mpijava;
+mod mpj_express_cases;
 mod mpj_express_defects;
 mod named_errors;
 mod neighbor;
