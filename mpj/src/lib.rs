@@ -3,8 +3,17 @@
 //! starts.
 //!
 //! ```
-//! // Four ranks, here as threads; with `mpj::run`, the same closure runs in processes that `mpjrun` starts.
-//! mpj::threads(4, |world| {
+//! use std::process::ExitCode;
+//!
+//! use mpj::{Launch, Op, World};
+//!
+//! // Runs four ranks as threads, or the ranks that `mpjrun` has assigned to this process.
+//! fn main() -> ExitCode {
+//!     mpj::run_with(Launch::threads(4), rank)
+//! }
+//!
+//! // Runs once for each rank.
+//! fn rank(world: World) -> mpj::Result<()> {
 //!     let right = (world.rank() + 1) % world.size();
 //!     let left = (world.rank() + world.size() - 1) % world.size();
 //!     let mut from_left = [0usize];
@@ -12,11 +21,10 @@
 //!     assert_eq!(from_left[0], left);
 //!
 //!     let mut total = [0usize];
-//!     world.allreduce(&from_left, &mut total, mpj::Op::Sum)?;
-//!     assert_eq!(total[0], 6);
-//!     Ok::<(), mpj::Error>(())
-//! })?;
-//! # Ok::<(), mpj::JobError>(())
+//!     world.allreduce(&from_left, &mut total, Op::Sum)?;
+//!     assert_eq!(total[0], (0..world.size()).sum());
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # First steps

@@ -112,7 +112,8 @@ impl<K> Communicator<K> {
         self.isend_as("isend", buf, dest.into_dest(), tag, Mode::Standard)
     }
 
-    /// Starts a send that completes when the message was matched (MPI_Issend).
+    /// Starts a send of an owned buffer that completes when the message was matched (MPI_Issend). To send a borrowed
+    /// buffer, use [`scope`](Self::scope).
     ///
     /// # Errors
     /// As [`send`](Self::send).

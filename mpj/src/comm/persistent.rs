@@ -12,8 +12,11 @@ use crate::request::{MessageStartFn, OwnedCell, PersistentRequest, StartFn};
 use crate::types::{RecvBuf, SendBuf};
 
 impl<K> Communicator<K> {
-    /// Creates a persistent send of an owned buffer (MPI_Send_init). Each [`start`](PersistentRequest::start) sends the
-    /// current contents, as [`isend`](Self::isend) does.
+    /// Creates a persistent send of an owned buffer (MPI_Send_init). To send a borrowed buffer, use
+    /// [`scope`](Self::scope) for each message.
+    ///
+    /// Each [`start`](PersistentRequest::start) sends the current contents, as [`isend`](Self::isend) does.
+    /// [`buffers_mut`](PersistentRequest::buffers_mut) gives access to the buffer between two starts.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -85,9 +88,11 @@ impl<K> Communicator<K> {
         self.owned_send(buf, dest, tag, raw::rsend_init)
     }
 
-    /// Creates a persistent receive into an owned buffer (MPI_Recv_init). Each [`start`](PersistentRequest::start)
-    /// receives as [`irecv`](Self::irecv) does, and [`status`](PersistentRequest::status) describes the message. See
-    /// the example of [`send_init`](Self::send_init).
+    /// Creates a persistent receive into an owned buffer (MPI_Recv_init). To receive into a borrowed buffer, use
+    /// [`scope`](Self::scope) for each message.
+    ///
+    /// Each [`start`](PersistentRequest::start) receives as [`irecv`](Self::irecv) does, and
+    /// [`status`](PersistentRequest::status) describes the message. See the example of [`send_init`](Self::send_init).
     ///
     /// # Errors
     /// As [`send_init`](Self::send_init).

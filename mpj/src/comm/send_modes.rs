@@ -52,7 +52,10 @@ impl<K> Communicator<K> {
         unsafe { raw::bsend(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag) }
     }
 
-    /// Sends a copy of a buffer as [`bsend`](Self::bsend) does (MPI_Ibsend). The returned request is complete.
+    /// Sends a copy of an owned buffer as [`bsend`](Self::bsend) does (MPI_Ibsend). To send a borrowed buffer, use
+    /// [`bsend`](Self::bsend), which does not wait for the receiver either.
+    ///
+    /// The returned request is complete.
     ///
     /// # Errors
     /// As [`bsend`](Self::bsend).
@@ -78,7 +81,8 @@ impl<K> Communicator<K> {
         unsafe { raw::rsend(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag) }
     }
 
-    /// Starts a send as [`isend`](Self::isend) does (MPI_Irsend). See [`rsend`](Self::rsend).
+    /// Starts a send of an owned buffer as [`isend`](Self::isend) does (MPI_Irsend). To send a borrowed buffer, use
+    /// [`scope`](Self::scope), whose [`isend`](crate::Scope::isend) sends in the same way. See [`rsend`](Self::rsend).
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -11,6 +11,9 @@ use crate::request::{PersistentRequest, Request, StartFn};
 /// progress for them.
 impl<K> Communicator<K> {
     /// Starts a collective, which owns its buffers until it has completed (MPI_Ibarrier, MPI_Ibcast, MPI_Iallreduce, …).
+    /// Only the blocking methods, such as [`bcast`](Self::bcast), take borrowed buffers; a [`scope`](Self::scope) has
+    /// messages, but no collectives.
+    ///
     /// If the request is dropped, the collective continues, because the other ranks depend on it, even while this rank
     /// leaves the job.
     ///
