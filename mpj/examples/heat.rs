@@ -23,8 +23,7 @@ fn main() -> ExitCode {
 
 fn rank(world: World) -> Result<(), BoxError> {
     // A periodic grid: heat that leaves the plate on one side enters it on the other.
-    let sizes = dims(world.size(), &[None, None])?;
-    let shape: Vec<Dim> = sizes.iter().map(|size| Dim::periodic(*size)).collect();
+    let shape: Vec<Dim> = dims(world.size(), &[None, None])?.into_iter().map(Dim::periodic).collect();
     let grid = world.cart(&shape, Reorder::ByHost)?.ok_or("every rank has a place in the grid")?;
     let row = Datatype::of::<f64>().contiguous(N)?;
     let column = Datatype::of::<f64>().vector(N, 1, ROW as isize)?;
@@ -35,9 +34,7 @@ fn rank(world: World) -> Result<(), BoxError> {
     let halo = SplitViews::new(ROW * ROW, &specs(ghosts), &specs(edges))?;
 
     let mut block = vec![0.0; ROW * ROW];
-    if grid.rank() == 0 {
-        block[ROW + 1] = 1000.0; // a hot corner, which all neighbours receive
-    }
+    block[ROW + 1] = if grid.rank() == 0 { 1000.0 } else { 0.0 }; // a hot corner, sent to all neighbours
     let mut next = block.clone();
     for _ in 0..STEPS {
         step(&grid, &halo, &mut block, &mut next)?;
@@ -46,10 +43,7 @@ fn rank(world: World) -> Result<(), BoxError> {
     let heat: f64 = (1..=N).map(|i| block[i * ROW + 1..=i * ROW + N].iter().sum::<f64>()).sum();
     let total = grid.allreduce_value(heat, Op::Sum)?;
     if grid.rank() == 0 {
-        println!(
-            "a grid of {} × {} ranks: the plate has {total:.6} of 1000 units of heat",
-            sizes[0], sizes[1]
-        );
+        println!("{} × {} ranks: {total:.6} of 1000 units of heat are left", shape[0].size, shape[1].size);
     }
     if (total - 1000.0).abs() < 1e-6 { Ok(()) } else { Err("heat was lost".into()) }
 }
@@ -59,24 +53,20 @@ fn step(grid: &Cart, halo: &SplitViews<f64>, block: &mut [f64], next: &mut [f64]
     let ((up, down), (left, right)) = (grid.shift(0, 1)?, grid.shift(1, 1)?);
     let (mut ghosts, edges, rest) = halo.split_with_rest(block)?;
     grid.scope(|s| {
-        let mut receives = Vec::new();
         // The tag is the direction in which a message travels: down, up, right, left.
-        for (ghost, (from, tag)) in ghosts.iter_mut().zip([(up, 0), (down, 1), (left, 2), (right, 3)]) {
-            receives.push(s.irecv(ghost, from, tag)?);
-        }
+        let sources = ghosts.iter_mut().zip([(up, 0), (down, 1), (left, 2), (right, 3)]);
+        let receives: Vec<_> = sources.map(|(ghost, (from, tag))| s.irecv(ghost, from, tag)).collect();
         for (edge, (to, tag)) in edges.iter().zip([(up, 1), (down, 0), (left, 3), (right, 2)]) {
             s.isend(edge, to, tag)?;
         }
         for i in 2..N {
-            let [above, here, below] = [i - 1, i, i + 1].map(|i| rest.get(i * ROW + 1..i * ROW + N + 1));
-            let (Some(above), Some(here), Some(below)) = (above, here, below) else {
-                unreachable!("no ghosts")
-            };
+            let row = |i: usize| rest.get(i * ROW + 1..i * ROW + N + 1).expect("no ghosts");
+            let [above, here, below] = [row(i - 1), row(i), row(i + 1)];
             for j in 1..N - 1 {
                 next[i * ROW + j + 1] = point(here[j], [above[j], below[j], here[j - 1], here[j + 1]]);
             }
         }
-        receives.into_iter().try_for_each(|receive| receive.wait().map(drop))
+        receives.into_iter().try_for_each(|receive| receive?.wait().map(drop))
     })?;
     let boundary = (1..=N).flat_map(|k| [(1, k), (N, k), (k, 1), (k, N)]);
     for at in boundary.map(|(i, j)| i * ROW + j) {

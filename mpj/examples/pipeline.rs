@@ -41,7 +41,8 @@ async fn rank(world: World) -> mpj::Result<()> {
         if after.is_some() {
             sending = Some(world.isend(numbers, after, 0)?);
         } else {
-            check(&numbers, item as u64, world.size());
+            let expected = (0..world.size()).fold(item as u64, |number, _| 3 * number + 1);
+            assert!(numbers.iter().all(|number| *number == expected), "item {item} is wrong");
         }
     }
     if let Some(last) = sending {
@@ -51,11 +52,6 @@ async fn rank(world: World) -> mpj::Result<()> {
         println!("{ITEMS} items of {LENGTH} numbers went through {} ranks", world.size());
     }
     Ok(())
-}
-
-fn check(numbers: &[u64], item: u64, ranks: usize) {
-    let expected = (0..ranks).fold(item, |number, _| 3 * number + 1);
-    assert!(numbers.iter().all(|number| *number == expected), "item {item} is wrong");
 }
 
 /// Runs a future: the thread parks until the future is woken.
