@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs the program without binding, because bound ranks could not leave a core that other tests use.
+/// Runs the program. Its ranks are bound only if `arguments` requests that, because bound ranks could not leave a core
+/// that other tests use.
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpj-perf"));
     command.args(arguments).env("MPJ_BIND", "none").output().expect("the program starts")
@@ -79,7 +80,8 @@ fn pingpong_draws_latency_and_bandwidth() {
     let (lines, svg) = drawn("pingpong.svg", &["pingpong", "0.2", "65536"]);
     let document = check(&svg);
     let styles = styles(&document);
-    // The curves are same, rot, fresh, used; BW, BIBW and memcpy.
+    // The curves of the latency are the variants `same`, `rot` (rotating buffers), `fresh` and `used`; those of the
+    // bandwidth are BW, BIBW and memcpy.
     assert_eq!(styles.len(), 7, "{styles:?}");
     let text = text(&document);
     for part in [
@@ -324,8 +326,10 @@ fn rejected_program_leaves_no_picture() {
     std::fs::remove_file(&path).expect("removed");
 }
 
+/// The comments of the arguments are the help, so they must not name other libraries (peers) or the C programs that
+/// this one follows.
 #[test]
-fn help_names_neither_peers_nor_c_files() {
+fn help_has_no_notes_for_developers() {
     for arguments in [&["--help"][..], &["pingpong", "--help"], &["ddt", "--help"], &["pools", "--help"]] {
         let output = run(arguments);
         assert!(output.status.success());

@@ -31,7 +31,8 @@ const KIND_DYNAMIC: u8 = 33;
 const ENCODING_IN_PLACE: u8 = 0;
 /// Encoding: the elements are records in the dynamic part.
 const ENCODING_IN_RECORDS: u8 = 1;
-/// Bit of the encoding: the elements have the byte order opposite to byte 5. Invalid for objects and one-byte kinds.
+/// Bit of the encoding: the elements do not have the byte order that the message header states. Invalid for objects and
+/// one-byte kinds.
 const ENCODING_SWAPPED_BIT: u8 = 2;
 /// Codec id of the slices that `write_dynamic` writes. Their schema is the kind of their elements.
 const CODEC_SLICES: u8 = 3;

@@ -65,7 +65,8 @@ const YIELD_SKIPS: u32 = 1024;
 /// Number of empty polls before a yield: at first, and after many yields that let no other thread run.
 const EMPTY_POLLS: (u32, u32) = (32, 1024);
 
-/// The time for which a progress thread yields before it sleeps. The next piece of a long message arrives sooner.
+/// The time for which a progress thread yields before it sleeps. It is longer than the usual time between two pieces of
+/// a long message.
 const BACKGROUND_YIELDS: Duration = Duration::from_micros(50);
 
 impl Policy {
@@ -204,8 +205,8 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn idle_slow(&mut self) -> IdleStep {
-        let is_brief = !self.has_slept && !self.until_sleep.is_zero();
-        if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_CLOCK_READ) {
+        let may_yield = !self.has_slept && !self.until_sleep.is_zero();
+        if may_yield && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_CLOCK_READ) {
             std::thread::yield_now();
             return IdleStep::Poll;
         }

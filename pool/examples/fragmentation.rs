@@ -20,7 +20,7 @@ enum Fit {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Growth {
-    /// 1, 2, 4, 8 MiB, then 16 MiB each.
+    /// 1, 2, 4, 8 MiB, then 16 MiB each; more if the run that is needed is longer.
     Regions,
     /// One address range, which grows by multiples of 4 MiB.
     Range,
@@ -148,7 +148,10 @@ fn class(len: usize) -> usize {
 }
 
 fn main() {
-    println!("{:28} {:>8} {:>8}  regions / live: mean, least, most   found kept", "cached", "fit", "growth");
+    println!(
+        "{:28} {:>8} {:>8}  regions / live: mean, least, most   served by kept runs",
+        "cached", "fit", "growth"
+    );
     type Budget = fn(usize) -> usize;
     let budgets: [(&str, Budget); 3] = [
         ("nothing", |_| 0),

@@ -10,7 +10,8 @@ use crate::CodecError;
 pub(super) struct Limits {
     depth: Cell<u32>,
     zero_sized: Cell<u32>,
-    byte_budget: Cell<usize>,
+    /// Number of elements for which memory may still be reserved: at first, one per byte of the value.
+    reservable_elements: Cell<usize>,
     /// Whether bytes have been read since this flag was last cleared.
     pub(super) has_read_bytes: Cell<bool>,
     failure: Cell<Option<CodecError>>,
@@ -21,7 +22,7 @@ impl Limits {
         Self {
             depth: Cell::new(MAX_DEPTH),
             zero_sized: Cell::new(MAX_ZERO_SIZED),
-            byte_budget: Cell::new(bytes),
+            reservable_elements: Cell::new(bytes),
             has_read_bytes: Cell::new(false),
             failure: Cell::new(None),
         }
@@ -32,11 +33,11 @@ impl Limits {
     }
 
     /// Returns the number of elements for which to reserve memory: at most `announced`, and one per byte. All sequences
-    /// of a value share the budget. Otherwise nested sequences with false lengths would reserve memory at every level.
+    /// of a value share this number. Otherwise nested sequences with false lengths would reserve memory at every level.
     pub(super) fn hint(&self, announced: usize) -> usize {
-        let byte_budget = self.byte_budget.get();
-        let hint = announced.min(byte_budget);
-        self.byte_budget.set(byte_budget - hint);
+        let reservable_elements = self.reservable_elements.get();
+        let hint = announced.min(reservable_elements);
+        self.reservable_elements.set(reservable_elements - hint);
         hint
     }
 

@@ -5,7 +5,7 @@ use crate::doorbell::Doorbell;
 use crate::ring::PeerNotifier;
 
 /// The doorbell of another rank, which might not have opened the device yet. Each notification looks the doorbell up
-/// until it is registered; before that, the rank does not sleep and needs no wake-up.
+/// until it is registered. Before that, the rank does not sleep on its doorbell, so it needs no wake-up.
 pub(super) struct SmNotifier {
     known: Option<Arc<Doorbell>>,
     find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,

@@ -1,7 +1,8 @@
 //! Algorithms of MPI's collective operations.
 //!
-//! An [`Algorithm`] is a function from the arguments of a call on one rank, [`Arguments`], to the [`Step`]s of that rank.
-//! The table [`ALGORITHMS`] lists them all. [`Rules`] select one by the number of ranks and bytes. This crate executes
+//! An [`Algorithm`] is a function from the arguments of a call on one rank, [`Arguments`], to the [`Step`]s of that
+//! rank. The table [`ALGORITHMS`] lists them all, except those between two groups, which are in [`inter`]. [`Rules`]
+//! select one by the numbers of ranks, hosts and bytes, and by its [requirements](Requirement). This crate executes
 //! nothing: a message passing library, or a simulator, does.
 //!
 //! ```

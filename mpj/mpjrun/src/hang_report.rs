@@ -1,6 +1,6 @@
 //! The table of what each rank waits for. On a timeout, SIGINT or SIGQUIT, `mpjrun` queries the processes. When all
 //! have replied, or after a second, it makes the table and handles the event. The table of a timeout is printed at the
-//! end of the job.
+//! end of the job, unless a failure had already begun to end the job.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ impl Job<'_> {
         let waits = self.waits_table(report.replies);
         let is_for = |reason| report.reasons.contains(&reason);
         if is_for(Reason::Interrupt) {
-            // A program that does not use mpj has nothing to report.
+            // No process has joined: the program does not use mpj, or is still starting.
             if report.expected > 0 {
                 self.is_interrupt_reported = true;
                 print_line(&format!("interrupted; what the ranks wait for:{waits}"));

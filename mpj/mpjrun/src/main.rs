@@ -52,9 +52,9 @@ struct Cli {
     #[arg(short = 'n', long = "np", value_name = "N", required_unless_present = "params", value_parser = ranks)]
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
-    /// Devices, comma-separated: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand, RoCE), niodev
-    /// (TCP), a device of the program, or auto (all, but ibvdev only for several hosts). Each pair of ranks uses the
-    /// fastest one that connects it [default: MPJ_DEVICES, or auto]
+    /// Devices, comma-separated: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand, RoCE),
+    /// niodev (TCP), a device of the program, or auto (all, but ibvdev only for several hosts). Each pair of ranks uses
+    /// the fastest one that connects it [default: MPJ_DEVICES, or auto]
     #[arg(long, visible_alias = "dev", value_name = "LIST")]
     devices: Option<String>,
     /// How message bodies move: auto, buffered (through pool blocks at both ends) or zerocopy (directly between user
@@ -87,8 +87,8 @@ struct Cli {
     /// Action on the other ranks after a failure
     #[arg(long, value_name = "ACTION", default_value = "terminate")]
     on_failure: OnFailure,
-    /// Writes a trace of the job (JSON for Perfetto or Chrome) to FILE, and prints how long each rank waited in which calls
-    /// [default: MPJ_TRACE, or no trace]
+    /// Writes a trace of the job (JSON for Perfetto or Chrome) to FILE, and prints how long each rank waited in which
+    /// calls [default: MPJ_TRACE, or no trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
     /// Prints the traffic of each rank by protocol, and its devices, except for ranks that failed or were killed
@@ -113,7 +113,7 @@ Exit codes:
   1        a process exited with 0 before its ranks had left the job, or without joining a job that
            others joined, or violated the control protocol; output could not be written; mpjrun
            failed, for example without memory
-  2        invalid command line
+  2        invalid command line or parameter (MPJ_*)
   124      timeout
   126      PROGRAM cannot be executed
   127      PROGRAM not found
@@ -200,7 +200,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a message with a single write, so that other output is not mixed with it.
+/// Prints a message with a single write, so that other output is not mixed with it. In a pipe, this holds for messages
+/// up to 4 KiB.
 fn print_line(line: &str) {
     // There is no other place to report a failed write.
     let _ = std::io::stderr().write_all(format!("mpjrun: {line}\n").as_bytes());

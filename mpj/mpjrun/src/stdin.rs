@@ -33,7 +33,8 @@ pub(crate) fn forward(mut to: ChildStdin) -> std::io::Result<()> {
     std::thread::Builder::new().name("input".into()).spawn(body).map(|_| ())
 }
 
-/// Returns whether this process is in the foreground. In the background, a read from the terminal would stop it.
+/// Returns whether a read from the terminal does not stop this process: it is in the foreground, or the terminal is
+/// gone and the read fails.
 fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin())
         .map_or(true, |group| group == rustix::process::getpgrp())

@@ -1,7 +1,7 @@
 //! The parameters `MPJ_COLL_<OPERATION>`: the rules that select the algorithm of an operation.
 //!
-//! All ranks must select the same algorithm. It is a part of the digest of their messages, so ranks detect a mismatch.
-//! Exception: an alltoallv or alltoallw sends the same messages by each algorithm.
+//! All ranks must select the same algorithm, except for alltoallv and alltoallw, whose algorithms all send the same
+//! messages. If the digest of a call contains the algorithm (`README.md` says which do), ranks detect a mismatch.
 
 use mpj_collectives::{Operation, Rules};
 use mpj_devices::config::{Config, Parameter, Value};

@@ -79,13 +79,13 @@ fn without_overlap(call: &'static str, buf: Buf) -> Result<Buf> {
     if buf.datatype().is_primitive() { Ok(buf) } else { check(call, buf) }
 }
 
-/// Checks the arguments of a send to a rank, and returns the rank as `u32` and the source. `buf` is called after the other
-/// arguments were checked.
+/// Checks the arguments of a send to a rank. Returns the rank as `u32`, and the [`Source`]: the memory to send from.
+/// `buf` is called after the other arguments were checked.
 ///
 /// # Safety
 /// The contract of a send buffer, until the source is dropped.
 #[inline(always)]
-unsafe fn source_of(
+unsafe fn send_source(
     comm: &Comm,
     call: &'static str,
     buf: impl FnOnce() -> Buf,
@@ -116,13 +116,13 @@ pub(crate) unsafe fn start_send(
     (coalesce, keep): (Coalesce, Option<KeepAlive>),
 ) -> Result<Sent> {
     // SAFETY: the caller's contract.
-    let (dest, mut source) = unsafe { source_of(comm, call, buf, dest, tag, keep)? };
+    let (dest, mut source) = unsafe { send_source(comm, call, buf, dest, tag, keep)? };
     let started = comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, mode, coalesce);
     started.map_err(|fault| comm.fault(call, *fault))
 }
 
-/// Starts a send of a copy that this library has made. The receiver cannot read it in place, because the send would then
-/// complete only when the receiver drops the message.
+/// Starts a send of a copy that this library has made. The receiver cannot read it in place, because the send would
+/// then complete only when the receiver drops the message.
 pub(super) fn send_copy(
     comm: &Comm,
     call: &'static str,
@@ -133,7 +133,7 @@ pub(super) fn send_copy(
     let copy = Arc::new(copy);
     let (buf, keep): (Buf, KeepAlive) = (copy.buf(), copy);
     // SAFETY: the operation keeps the copy, which nobody writes to.
-    let (dest, source) = unsafe { source_of(comm, call, || buf, dest, tag, Some(keep))? };
+    let (dest, source) = unsafe { send_source(comm, call, || buf, dest, tag, Some(keep))? };
     let mut source = source.not_lent();
     let started =
         comm.engine().send_from(comm.p2p(), dest, tag.into(), &mut source, Mode::Standard, coalesce);
@@ -193,8 +193,8 @@ pub(super) fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, 
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
-/// has died, the receiver has exited, cannot be reached or refuses the message, memory is exhausted, or too many messages
-/// wait for the receiver's reply.
+/// has died, the receiver has exited, cannot be reached or refuses the message, memory is exhausted, or too many
+/// messages wait for the receiver's reply.
 ///
 /// # Safety
 /// The contract of a send buffer.
@@ -316,8 +316,9 @@ pub(crate) unsafe fn isend_as(
     Ok(Request::from_sent(OpInfo::send(call, dest, tag), comm, sent))
 }
 
-/// Starts a send that is complete when this call returns, and so needs no owner of its buffer. Returns `None`, and sends
-/// nothing, if the send might be pending, if the receiver might read the buffer in place, or if `dest` is [`PROC_NULL`].
+/// Starts a send that is complete when this call returns, and so needs no owner of its buffer. Returns `None`, and
+/// sends nothing, if the send might be pending, if the receiver might read the buffer in place, or if `dest` is
+/// [`PROC_NULL`].
 ///
 /// # Safety
 /// The contract of a send buffer, until the call returns.
@@ -334,7 +335,7 @@ pub(crate) unsafe fn try_isend(
         return Ok(None);
     }
     // SAFETY: the caller's contract.
-    let (member, mut source) = unsafe { source_of(comm, call, || buf, dest, tag, None)? };
+    let (member, mut source) = unsafe { send_source(comm, call, || buf, dest, tag, None)? };
     let sent = comm.engine().try_send(comm.p2p(), member, tag.into(), &mut source, Coalesce::Allowed);
     let sent = sent.transpose().map_err(|fault| comm.fault(call, *fault))?;
     Ok(sent.map(|sent| Request::from_sent(OpInfo::send(call, dest, tag), comm, sent)))

@@ -55,7 +55,7 @@ fn expect_error(name: &str, items: &str, body: &str, parts: &[&str]) {
         assert!(words.contains(part), "no '{part}' in\n{said}");
     }
     let errors = said.lines().filter(|line| line.starts_with("error")).count();
-    assert_eq!(errors, 2, "one error, and the line that compilation is aborted:\n{said}");
+    assert_eq!(errors, 2, "one error, and the line that says that compilation was aborted:\n{said}");
 }
 
 #[test]

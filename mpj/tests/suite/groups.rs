@@ -7,7 +7,7 @@ use mpj::{Comparison, ErrorClass, Group, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Distinct processes in any order: some of them consecutive, so that both forms of a group occur.
+/// Lists of distinct processes in any order. Some lists are consecutive, so that both variants of `raw::Group` occur.
 fn processes() -> impl Strategy<Value = Vec<u32>> {
     let run = (0u32..30, 0u32..20).prop_map(|(first, len)| (first..first + len).collect::<Vec<_>>());
     let any = vec(0u32..40, 0..20).prop_map(|mut all| {

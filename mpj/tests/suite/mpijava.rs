@@ -1,4 +1,5 @@
-//! Every method of the classes of mpiJava 1.2 has a counterpart, which a test calls. The guide has a row for each.
+//! Every method in the specification of mpiJava 1.2 has a counterpart: a call, which a test makes, or a type that makes
+//! the method unnecessary. The guide has a row for each.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -7,7 +8,7 @@ use std::sync::Mutex;
 use mpj::topology::Dim;
 use mpj::{Comparison, Datatype, Group, Key, Op, Reorder, SplitType, View, Waitable, World};
 
-/// The methods, by class. Constructors and static methods are among them; `free` and `finalize` too.
+/// The methods by class, with constructors, static methods, `free`, and the fields of `Status`.
 #[rustfmt::skip]
 const METHODS: &[(&str, &[&str])] = &[
     ("MPI", &["Init", "Finalize", "Initialized", "Get_processor_name", "Wtime", "Wtick", "Buffer_attach", "Buffer_detach"]),

@@ -157,10 +157,10 @@ fn parts_go_to_the_remote_group() {
                 sends.push(raw::psend_init(comm, Buf::slice(&mine), 2, other, 0, None)?);
                 recvs.push(raw::precv_init(comm, Buf::slice_mut(items), 1, other, 0, None)?);
             }
-            // SAFETY: see above.
+            // SAFETY: see the reason at the top of this file.
             unsafe { raw::start_all(sends.iter_mut().chain(&mut recvs))? };
             for (send, part) in sends.iter().flat_map(|send| [(send, 1), (send, 0)]) {
-                // SAFETY: see above.
+                // SAFETY: see the reason at the top of this file.
                 unsafe { send.pready(part)? };
             }
             for request in sends.iter_mut().chain(&mut recvs) {
@@ -174,7 +174,7 @@ fn parts_go_to_the_remote_group() {
     }
 }
 
-/// Memory of an operation whose drop uses a request.
+/// The owner of the memory of one operation (`keep`). Its drop uses the request of another operation.
 struct UsesOnDrop(Arc<PersistentOperation>, Arc<AtomicBool>);
 
 /// The value that [`UsesOnDrop`] passes to `drop_deferred`.
@@ -200,15 +200,15 @@ fn drop_of_received_memory_uses_the_send() {
         let (comm, dropped) = (world.as_raw(), Arc::new(AtomicBool::new(false)));
         let (items, mut room) = ([1u8], [0u8]);
         let mut send = raw::psend_init(comm, Buf::slice(&items), 1, 0, 0, None)?;
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         unsafe { send.start()? };
         let send = Arc::new(send);
         let keep = Arc::new(UsesOnDrop(Arc::clone(&send), Arc::clone(&dropped)));
         let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut room), 1, 0, 0, Some(keep))?;
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         unsafe { recv.start()? };
         drop(recv);
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         unsafe { send.pready(0)? };
         assert!(dropped.load(Ordering::Acquire), "the drop waits for later progress");
         assert_eq!(room, [1]);
@@ -222,14 +222,14 @@ fn drop_of_sent_memory_uses_the_receive() {
         let (comm, dropped) = (world.as_raw(), Arc::new(AtomicBool::new(false)));
         let (items, mut room) = (vec![1u8; LONG], vec![0u8; LONG]);
         let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut room), 1, 0, 0, None)?;
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         unsafe { recv.start()? };
         let recv = Arc::new(recv);
         let keep = Arc::new(UsesOnDrop(Arc::clone(&recv), Arc::clone(&dropped)));
         let mut send = raw::psend_init(comm, Buf::slice(&items), 1, 0, 0, Some(keep))?;
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         unsafe { send.start()? };
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         unsafe { send.pready(0)? };
         drop(send);
         assert!(recv.parrived(0)?);

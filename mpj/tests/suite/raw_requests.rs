@@ -28,7 +28,7 @@ fn exchanges_are_one_request() {
             for len in LENS {
                 let (mut mine, mut theirs): (Vec<u64>, _) = (samples(me, 0, len), vec![0u64; len]);
                 let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs));
-                // SAFETY: see above.
+                // SAFETY: see the reason at the top of this file.
                 let exchange =
                     unsafe { raw::isendrecv(comm, send, right, me as i32, recv, left, ANY_TAG, None)? };
                 assert!(!exchange.cancel());
@@ -39,7 +39,7 @@ fn exchanges_are_one_request() {
                 );
                 assert_eq!(theirs, samples::<u64>(left as usize, 0, len));
                 let buf = Buf::slice_mut(&mut mine);
-                // SAFETY: see above.
+                // SAFETY: see the reason at the top of this file.
                 let replace = unsafe { raw::isendrecv_replace(comm, buf, right, 3, left, 3, None)? };
                 let mut requests = [None, Some(replace)];
                 let (at, status) = raw::wait_any(&mut requests).expect("one is active");
@@ -57,9 +57,9 @@ fn status_of_many_requests_does_not_consume_them() {
         let (comm, me, other) = (world.as_raw(), world.rank(), 1 - world.rank());
         let mut items = [[0u64; 2]; 2];
         let [first, second] = items.each_mut().map(|items| Buf::slice_mut(items));
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         let first = unsafe { raw::irecv(comm, first, other as i32, 0, None)? };
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         let second = unsafe { raw::irecv(comm, second, other as i32, 1, None)? };
         let mut requests = [None, Some(first), Some(second)];
         assert!(raw::status_all(&requests).is_none() && raw::status_some(&requests).is_empty());
@@ -126,16 +126,16 @@ fn failed_exchange_leaves_nothing_pending() {
             (other, 0, 7, ErrorClass::Rank),
         ] {
             let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs));
-            // SAFETY: see above.
+            // SAFETY: see the reason at the top of this file.
             let error = unsafe { raw::isendrecv(comm, send, dest, tag, recv, source, 0, None) };
             assert_eq!(error.expect_err("invalid").class(), class);
         }
         let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs[..2]));
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         let short = unsafe { raw::isendrecv(comm, send, other, 0, recv, other, 0, None)? };
         assert_eq!(short.wait().expect_err("4 bytes").class(), ErrorClass::Truncate);
         let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut theirs));
-        // SAFETY: see above.
+        // SAFETY: see the reason at the top of this file.
         let nothing = unsafe { raw::isendrecv(comm, send, PROC_NULL, 0, recv, PROC_NULL, 0, None)? };
         assert_eq!(nothing.wait()?.source(), None);
         world.barrier()?;
@@ -153,7 +153,7 @@ fn extracted_message_is_received_without_blocking() {
             let sending = world.isend(mine.clone(), other, 0)?;
             let message = raw::mprobe(comm, other as i32, 0)?;
             let mut theirs = vec![0u64; len];
-            // SAFETY: see above.
+            // SAFETY: see the reason at the top of this file.
             let receiving = unsafe { raw::imrecv(comm, Buf::slice_mut(&mut theirs), message, None)? };
             assert_eq!(receiving.wait()?.bytes(), 8 * len);
             assert_eq!(theirs, samples::<u64>(other, 0, len));
@@ -178,12 +178,12 @@ fn partitioned_messages_of_an_intercommunicator_go_to_the_remote_group() {
             let (mine, mut theirs) = ([10 * me; 4], [0usize; 4]);
             let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut theirs), 2, peer as i32, 3, None)?;
             let mut send = raw::psend_init(comm, Buf::slice(&mine), 2, peer as i32, 3, None)?;
-            // SAFETY: see above.
+            // SAFETY: see the reason at the top of this file.
             unsafe { recv.start()? };
-            // SAFETY: see above.
+            // SAFETY: see the reason at the top of this file.
             unsafe { send.start()? };
             for part in 0..2 {
-                // SAFETY: see above.
+                // SAFETY: see the reason at the top of this file.
                 unsafe { send.pready(part)? };
             }
             send.wait()?;

@@ -156,7 +156,7 @@ fn dropped_set_cancels_its_receives(world: World) -> mpj::Result<()> {
 fn failed_operations_are_returned_with_their_keys() {
     let failed = job(3, |world| {
         if world.rank() == 2 {
-            // The other ranks have posted and cancelled their receives.
+            // Wait until the other ranks have posted their receives and cancelled one of them.
             for other in [0, 1] {
                 world.recv(&mut [0u8; 0], other, 2).expect("alive");
             }

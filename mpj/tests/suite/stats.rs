@@ -66,7 +66,8 @@ fn received_unexpected_message_is_counted(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// A message of a matched probe outlives its communicator. It is counted when it is received, with a copy or without.
+/// The message of a matched probe outlives its communicator. It is counted if its receive copies the body out of a
+/// buffer, and not if the receive takes over the block.
 #[mpj::test(ranks = 2)]
 fn matched_message_of_a_freed_communicator_is_counted(
     world: World,
@@ -97,7 +98,8 @@ fn matched_message_of_a_freed_communicator_is_counted(
     Ok(world.barrier()?)
 }
 
-/// A view of overlapping items can have more bytes than any memory. The sum of three such views overflows a counter.
+/// A view of overlapping items can have more bytes than any memory. The bytes of three such views exceed the range of a
+/// counter, which saturates.
 #[mpj::test(ranks = 2)]
 fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (one, everywhere) = ([7u8], Datatype::of::<u8>().resized(0, 0)?);

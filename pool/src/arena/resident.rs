@@ -4,7 +4,8 @@ use crate::MIN_BLOCK;
 use crate::buddy::{BuddyMap, Leaf};
 use crate::class::Order;
 
-/// The pages of a region by chunk: the region has up to 64 of them, of at least 2 MiB each, the size of a huge page.
+/// The state of the pages of a region, by chunk. A region has up to 64 chunks of at least 2 MiB, the size of a huge
+/// page.
 #[derive(Debug)]
 pub(super) struct Chunks {
     pub(super) shift: u32,
@@ -12,7 +13,7 @@ pub(super) struct Chunks {
     whole: u64,
     /// A bit for each chunk that was discarded and has had no block since.
     absent: u64,
-    /// A bit for each chunk without a block at the last call of `take_free`.
+    /// A bit for each chunk that might have had pages, but had no block, at the last call of `take_free`.
     free_before: u64,
 }
 
@@ -58,8 +59,8 @@ impl Chunks {
         Leaf((chunk as u64) << (self.shift - MIN_BLOCK.trailing_zeros()))
     }
 
-    /// Returns the chunks that may have pages and have no block: those that had none at the last call either or, with
-    /// `at_once`, all.
+    /// Returns the chunks that might have pages and have no block. Without `at_once`, returns only those for which this
+    /// was also true at the last call.
     pub(super) fn take_free(&mut self, map: &BuddyMap, at_once: bool) -> u64 {
         let mut candidates = self.resident();
         let mut free = 0;

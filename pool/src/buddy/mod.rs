@@ -148,8 +148,10 @@ impl BuddyMap {
         self.levels[span.level].take(span.count).or_else(|| self.split(span))
     }
 
+    /// Frees a block.
+    ///
     /// # Errors
-    /// [`NotLive`] if no live block starts there with exactly that order.
+    /// [`NotLive`] if no live block of exactly this order starts at `at`.
     #[inline]
     pub(crate) fn free(&mut self, at: Leaf, order: Order) -> Result<(), NotLive> {
         self.free_span(at, Span::of(order)).ok_or(NotLive { at, order })
@@ -199,8 +201,8 @@ impl BuddyMap {
         }
     }
 
-    /// Returns whether all of the leaves from `at` to `at + order.leaves()` are free; `at` is a multiple of that number.
-    /// Call `merge_all` before.
+    /// Returns whether all of the leaves from `at` to `at + order.leaves()` are free; `at` is a multiple of that
+    /// number. Call `merge_all` before.
     pub(crate) fn is_free(&self, at: Leaf, order: Order) -> bool {
         let Span { mut level, mut count } = Span::of(order);
         loop {

@@ -13,13 +13,13 @@ pub(super) struct Reader<'de> {
     depth: u32,
     /// Further zero-sized elements that are allowed.
     pub(super) zero_sized: u32,
-    /// Number of elements for which memory may still be reserved: one per byte of the value.
-    pub(super) byte_budget: usize,
+    /// Number of elements for which memory may still be reserved: at first, one per byte of the value.
+    pub(super) reservable_elements: usize,
 }
 
 impl<'de> Reader<'de> {
     pub(super) fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes, depth: MAX_DEPTH, zero_sized: MAX_ZERO_SIZED, byte_budget: bytes.len() }
+        Self { rest: bytes, depth: MAX_DEPTH, zero_sized: MAX_ZERO_SIZED, reservable_elements: bytes.len() }
     }
 
     pub(super) fn remaining(&self) -> usize {

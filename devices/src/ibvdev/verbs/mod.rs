@@ -11,7 +11,7 @@
 //! An arrow points from a value to one that it holds. So each object is destroyed after those that were made from it. A
 //! *posted* work request names memory that the device accesses later. So the calls that post memory are unsafe, and
 //! their callers must show that the memory stays valid. Except for these and the registration of memory, all calls are
-//! safe. They return the errors of the system and of the library, for example if a queue is full.
+//! safe. They return those errors of the system and of the library that a caller can handle, for example a full queue.
 
 mod abi;
 mod context;

@@ -12,7 +12,7 @@ use super::host_watch::{HostState, HostWatch};
 use super::messages::ToRoot;
 
 impl Agent {
-    /// Reports the ranks of the hosts whose agents have not connected in time.
+    /// Reports the ranks of a host dead if its agent has not connected to the root in time.
     pub(super) fn check_relays(&mut self, now: Instant) {
         let Role::Root { relays, relays_due, .. } = &mut self.role else { return };
         if relays_due.is_none_or(|due| now < due) {
@@ -53,7 +53,8 @@ impl Agent {
         }
     }
 
-    /// Checks the watched hosts. If one is cut off, its ranks are dead.
+    /// Checks the watched hosts. If a host is cut off, the root reports its ranks dead. An agent that is cut off from
+    /// the root fails the job on its own host.
     pub(super) fn check_hosts(&mut self) {
         if let Some(port) = &mut self.watch_port {
             port.accept();
@@ -76,7 +77,7 @@ impl Agent {
         }
     }
 
-    /// Ends the connection to the agent of a host, whose ranks are dead.
+    /// Ends the connection to the agent of a host that is cut off, and reports the ranks of that host dead.
     fn lose_relay(&mut self, host: HostId, why: &str) {
         let Role::Root { relays, .. } = &mut self.role else { return };
         let Some(relay) = relays.get_mut(&host).filter(|relay| !relay.ended) else { return };
@@ -85,8 +86,8 @@ impl Agent {
         self.on_host_lost(host, why);
     }
 
-    /// Reports all ranks of other hosts dead to the processes of this host: without the root, the agents exchange no
-    /// messages.
+    /// Fails the job on this host, because without the root the agents exchange no messages. If the job still runs,
+    /// first reports all ranks of other hosts dead to the processes of this host.
     fn lose_root(&mut self, why: &str) {
         if self.stage == Stage::Running {
             let outbound = self.router.on_root_lost(why);

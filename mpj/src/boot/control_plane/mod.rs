@@ -1,8 +1,8 @@
 //! The services that the processes of a job share, without I/O: the key-value store, the fence, and the exits of ranks.
 //!
 //! `mpjrun` drives a [`ControlPlane`] for the processes that it has started. Under the process manager of a site, the
-//! agent of rank 0's host drives it (`agent/README.md`). Both decide what a failure means; the control plane only checks
-//! the reports and passes the deaths on, in one order for all processes.
+//! agent of rank 0's host drives it (`agent/README.md`). Both decide what a failure means; the control plane only
+//! checks the reports and passes the deaths on, in one order for all processes.
 //!
 //! | file | contents |
 //! |---|---|
@@ -135,7 +135,7 @@ impl ControlPlane {
                 "it reported the loss of rank {rank}, which it hosts itself or which does not exist"
             )),
             ToLauncher::FailedDueTo { cause_rank, .. } if cause_rank >= size => {
-                Err(format!("it named rank {cause_rank} as cause, which does not exist"))
+                Err(format!("it named rank {cause_rank}, which does not exist, as the cause"))
             }
             // The reply to a `Get` contains the value, and must not exceed the limit of a frame.
             ToLauncher::Put { value, .. } if value.len() > MAX_MESSAGE - 64 => {
@@ -178,8 +178,8 @@ impl ControlPlane {
         self.deaths.all_sent()
     }
 
-    /// Records a rank's exit. Returns the replies to requests that the exit fails. A death goes to all processes when it is
-    /// [due](Self::due). Processes get other exits when they request them.
+    /// Records a rank's exit. Returns the replies to requests that the exit fails. A death goes to all processes when
+    /// it is [due](Self::due). Processes get other exits when they request them.
     pub fn record_exit(&mut self, rank: u32, exit: WireExit, now: Instant) -> Vec<Outgoing> {
         let exit = match Exit::from(exit) {
             Exit::Died(cause) => Exit::Died(self.deaths.intern(cause)),

@@ -48,7 +48,7 @@ fn protocol_violations_are_errors() {
         ),
         (
             ToLauncher::FailedDueTo { rank: 0, cause_rank: 2 },
-            "it named rank 2 as cause, which does not exist",
+            "it named rank 2, which does not exist, as the cause",
         ),
         (
             ToLauncher::Put { rank: 0, key: String::new(), value: vec![0; MAX_MESSAGE] },
@@ -57,7 +57,7 @@ fn protocol_violations_are_errors() {
     ] {
         assert_eq!(monitor.take(0, message, now).unwrap_err(), why);
     }
-    assert_eq!(monitor.end(now + 2 * GRACE), None, "the driver decides what a violation means");
+    assert_eq!(monitor.end(now + 2 * GRACE), None, "the caller decides what a violation means");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn first_death_ends_the_job_after_the_grace_period() {
 }
 
 #[test]
-fn report_of_the_lost_rank_itself_is_preferred() {
+fn end_of_the_lost_ranks_connection_is_preferred_to_reports_of_peers() {
     let now = Instant::now();
     let lost = |rank| ToLauncher::PeerLost { rank, cause: "connection reset".into() };
     let mut monitor = joined(3, now);

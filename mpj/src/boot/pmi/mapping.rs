@@ -32,7 +32,7 @@ pub fn place(text: &str, size: u32) -> Result<Runs, String> {
         let items = parser.items(0)?;
         parser.rest.is_empty().then_some(items)
     });
-    let items = items.ok_or_else(|| refuse("expected (vector,(HOST,HOSTS,RANKS),…)"))?;
+    let items = items.ok_or_else(|| refuse("expected (vector,(FIRST,HOSTS,RANKS),…)"))?;
     let mut placed = Placed { runs: Vec::new(), known: HashMap::new(), left: size };
     while placed.left > 0 {
         let before = placed.left;
@@ -91,7 +91,7 @@ impl Parser<'_> {
 
 struct Placed {
     runs: Runs,
-    /// By host of the map: its number.
+    /// The number in `runs` of each host of the map that has a rank.
     known: HashMap<u32, u32>,
     /// The number of ranks to place.
     left: u32,
@@ -109,7 +109,7 @@ impl Placed {
                     for _ in 0..*times {
                         let before = self.left;
                         self.add(items);
-                        // The end, or items that place nothing.
+                        // All ranks are placed, or the items place none.
                         if self.left == before {
                             break;
                         }

@@ -59,7 +59,10 @@ fn place(size: u64, placed: &[(u32, Host<'_>)]) -> Result<Hosts, String> {
     // `placed` has no more elements than the reply has bytes, so `size` needs no limit.
     let is_complete = placed.iter().enumerate().all(|(at, (rank, _))| *rank as usize == at);
     if !is_complete || placed.len() as u64 != size {
-        return Err(format!("the hosts (pmix.nodeid) of {} ranks of a job with {size} ranks", placed.len()));
+        return Err(format!(
+            "{} hosts of ranks (pmix.nodeid, pmix.hname), expected one for each of {size} ranks",
+            placed.len()
+        ));
     }
     let mut numbers = HashMap::new();
     let runs = placed.iter().map(|(_, host)| {

@@ -1,5 +1,5 @@
-//! `pingpong --payload`: a slice, buffers of sections, a pool block and an object, sent between two ranks. They run
-//! interleaved.
+//! `pingpong --payload`: compares buffers of sections and pool blocks with a slice, and an object with the steps of its
+//! transfer. The candidates of a comparison run interleaved.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::stats::{now_ns, quantile, quantile_f64, repeats};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Payload {
-    /// A slice, with which the others are compared
+    /// A slice, with which buffers and blocks are compared
     Slice,
     /// A buffer in one block, and one with a dynamic part in three more blocks
     Buffer,
     /// A pool block
     Block,
     /// A buffer in a block of World::pool: "lent", received with recv_buffer, which reads it in place in shared memory,
-    /// and "copied", received with recv_buffer_in. The receiver reads all words; the sender writes "fresh" ones before
+    /// and "copied", received with recv_buffer_in. The receiver reads all words. In the variants "fresh", the sender
+    /// writes all words before each send
     Lent,
     /// The mesh of mpj-perf serde, compared with encoding it, sending a slice of the same size, and decoding
     Object,

@@ -37,11 +37,12 @@ fn print(line: fmt::Arguments<'_>) -> Result<(), Failure> {
 }
 
 impl Report {
-    /// Begins a report of `rows` rows with the version and the placement of the ranks. Collective.
-    pub(super) fn begin(world: &Intracomm, rows: usize) -> Result<Report, Failure> {
+    /// Begins a report with the version and the placement of the ranks, and a progress bar of `steps` steps.
+    /// Collective.
+    pub(super) fn begin(world: &Intracomm, steps: usize) -> Result<Report, Failure> {
         let placement = Placement::gather(world)?;
         let prints = world.rank() == 0;
-        let bar = if prints { progress(rows) } else { ProgressBar::hidden() };
+        let bar = if prints { progress(steps) } else { ProgressBar::hidden() };
         let report = Report { prints, bar, placement, max_ratio: Cell::new(0.0) };
         let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
         report.line(format_args!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")))?;
@@ -54,7 +55,7 @@ impl Report {
         if self.prints { self.bar.suspend(|| print(line)) } else { Ok(()) }
     }
 
-    /// Counts a row without printing it.
+    /// Advances the progress bar by one step.
     pub(super) fn step(&self) {
         self.bar.inc(1);
     }

@@ -15,7 +15,8 @@ const WINDOW: usize = 64;
 /// Round-trip times in nanoseconds, and messages per second.
 type Measured = (Vec<u64>, f64);
 
-/// Measures one thread, increasing numbers up to `threads`, and one thread again, for which the rank takes locks.
+/// Measures one thread, increasing numbers up to `threads`, and one thread again: a rank that has used several threads
+/// takes locks.
 pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < threads).collect();

@@ -75,7 +75,8 @@ fn values_of_every_type() -> Vec<u8> {
     all.extend(kval("sizes", 39, &array(4, &[&[0, 14], &[1; 8][..]].concat())));
     let inner = array(14, &[1; 8]);
     all.extend(kval("arrays", 39, &array(39, &[&inner[..], &inner].concat())));
-    // Types that this encoding does not have, without their data. Open MPI 5.0 sends the second one to hosts with devices.
+    // Types that this encoding does not have, without their data. Open MPI 5.0 sends the second one to hosts with
+    // devices.
     all.extend(kval("later type", 54, b""));
     all.extend(kval("array of a later type", 39, &array(54, b"")));
     all.extend(kval(
@@ -122,16 +123,22 @@ fn invalid_jobs_are_rejected() {
     let lie = [0, 24, 0, 15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     for (parts, why) in [
         (vec![], "no number of ranks (pmix.job.size)"),
-        (vec![size(2), rank_info(0, 0)], "the hosts (pmix.nodeid) of 1 ranks of a job with 2 ranks"),
+        (
+            vec![size(2), rank_info(0, 0)],
+            "1 hosts of ranks (pmix.nodeid, pmix.hname), expected one for each of 2 ranks",
+        ),
         (
             vec![size(u32::MAX), rank_info(0, 0)],
-            "the hosts (pmix.nodeid) of 1 ranks of a job with 4294967295 ranks",
+            "1 hosts of ranks (pmix.nodeid, pmix.hname), expected one for each of 4294967295 ranks",
         ),
         (
             vec![size(2), rank_info(0, 0), rank_info(0, 0)],
-            "the hosts (pmix.nodeid) of 2 ranks of a job with 2 ranks",
+            "2 hosts of ranks (pmix.nodeid, pmix.hname), expected one for each of 2 ranks",
         ),
-        (vec![size(1), rank_info(u32::MAX, 0)], "the hosts (pmix.nodeid) of 1 ranks of a job with 1 ranks"),
+        (
+            vec![size(1), rank_info(u32::MAX, 0)],
+            "1 hosts of ranks (pmix.nodeid, pmix.hname), expected one for each of 1 ranks",
+        ),
         (vec![kval("k", 41, b"")], "a value of type 41, which mpj does not read, in the value of k"),
         (vec![kval("k", 39, &nested)], "arrays in more than 8 arrays, in the value of k"),
         (vec![kval("k", 39, &lie)], "a message with 0 bytes where 4 bytes were expected, in the value of k"),

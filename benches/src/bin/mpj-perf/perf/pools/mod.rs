@@ -148,7 +148,7 @@ fn head(options: &PoolOptions) -> Vec<String> {
     vec![
         format!("# lib: mpj {}, pure Rust{build}{others}", env!("CARGO_PKG_VERSION")),
         format!(
-            "# medians of {} rounds of {} ms each, interleaved in one process",
+            "# medians of {} rounds, {} ms per contender and round, interleaved in one process",
             options.rounds, options.ms
         ),
         "# POOL,test,strategy,storage,bytes,ns,ratio_to_best_other".to_owned(),

@@ -38,7 +38,7 @@ pub(super) fn head(options: &SerdeOptions) -> Vec<String> {
     let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
     let mut lines = vec![
         format!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")),
-        format!("# medians of {} rounds of {} ms each, interleaved", options.rounds, options.ms),
+        format!("# medians of {} rounds, {} ms per codec and round, interleaved", options.rounds, options.ms),
     ];
     if options.csv {
         lines.push("# SERDE,value,codec,kind,way,bytes,ns,to best serde,to best,to memcpy".to_owned());
