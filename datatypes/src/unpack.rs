@@ -45,7 +45,7 @@ impl Datatype {
 /// # Ok(()) }
 /// ```
 pub struct Unpacker<'a> {
-    /// Invariant: the bytes of its items may have any initialised value, and are exclusively borrowed for `'a`.
+    /// Invariant: any byte may be written to the memory of its items, which is exclusively borrowed for `'a`.
     pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a mut [u8]>,
 }
@@ -91,7 +91,7 @@ impl<'a> Unpacker<'a> {
     }
 
     /// # Safety
-    /// The bytes of one item at `at` are writable, may have any value, and are borrowed exclusively, for `'a`.
+    /// Any byte may be written to the memory of one item at `at`, which is exclusively borrowed for `'a`.
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *mut u8) -> Unpacker<'a> {
         Unpacker { cursor: Cursor::item(datatype, at), borrow: PhantomData }

@@ -125,8 +125,8 @@ impl<T> Mutex<T> {
         Mutex { bias, held, lock: sync::Mutex::new(()), value: UnsafeCell::new(value) }
     }
 
-    /// Locks the value. If this thread has already locked it, this never returns. A panic does not poison the lock: the
-    /// data is consistent between any two statements.
+    /// Locks the value. If this thread has already locked it, this never returns. A panic does not poison the lock, so
+    /// its holder must keep the value consistent wherever it can panic.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if self.try_lock_biased() {

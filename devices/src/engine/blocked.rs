@@ -178,7 +178,7 @@ impl fmt::Display for BlockedCall {
 #[derive(Debug, Default)]
 pub(crate) struct BlockedThreads {
     next: AtomicU64,
-    /// By number of the wait. A rank can have many pending futures.
+    /// The pending waits, by their number. A rank can have many pending futures.
     asleep: Mutex<HashMap<u64, Sleeper>>,
 }
 

@@ -38,9 +38,9 @@ pub trait CardExchange: Send + Sync + fmt::Debug {
 
     /// Requests the cards of a rank; returns at once.
     ///
-    /// `then` is called when the cards are known, on any thread, possibly on this one before this method returns. It is
-    /// never called if that rank exits before it has published its cards; the [`Roster`](crate::Roster) reports the
-    /// exit.
+    /// `then` is called with the cards, or with the error of the start-up service, on any thread, possibly on this one
+    /// before this method returns. It is never called if that rank exits before it has published its cards; the
+    /// [`Roster`](crate::Roster) reports the exit.
     fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>);
 }
 

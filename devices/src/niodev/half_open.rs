@@ -23,7 +23,7 @@ pub(super) struct HalfOpen {
     pub(super) handshake: Handshake,
     hello: Vec<u8>,
     pub(super) role: Role,
-    /// When the connection was added to the table, after the last message that this rank sent as the connecting one.
+    /// When the connection was first added to the table after the latest message that this rank has sent on it.
     pub(super) since: Option<Instant>,
 }
 
@@ -78,8 +78,8 @@ impl HalfOpen {
         }
     }
 
-    /// Returns whether this rank should try another address of the peer now. An attempt that awaits the verdict is never
-    /// late: it has reached the peer, which may compute for any time before it reads the proof.
+    /// Returns whether this rank should try another address of the peer now. An attempt that awaits the verdict is
+    /// never late: it has reached the peer, which may compute for any time before it reads the proof.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let Role::Connects(connector, hello_sent) = &self.role else { return false };
         if self.handshake.awaits_verdict() {

@@ -1,8 +1,8 @@
 //! The handshake in which two ranks prove to each other that they have the job's key, as a state machine without I/O.
 //!
-//! README.md in this folder shows the messages. In `mpj`, agents use it too, with hosts in place of ranks, and so do ranks
-//! at a rendezvous. A proof is an HMAC-SHA256 under the job's secret over the purpose, the role, the version, the job,
-//! both ranks and both nonces. So it is valid only for one connection and one of its ends.
+//! README.md in this folder shows the messages. In `mpj`, agents use this handshake too, with hosts in place of ranks,
+//! and so do ranks at a rendezvous. A proof is an HMAC-SHA256 under the job's secret over the purpose, the role, the
+//! version, the job, both ranks and both nonces. So it is valid only for one connection and one of its ends.
 
 use std::sync::Arc;
 

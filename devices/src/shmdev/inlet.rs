@@ -17,7 +17,7 @@ pub(super) struct ShmInlet {
     context: ShmContext,
     control_block: ControlBlock,
     rings: Vec<RingReceiver<ShmNotifier>>,
-    /// By the index of the sender.
+    /// The state of each sender, at the sender's index.
     senders: Vec<Sender>,
     /// Whether senders set their ready bits.
     uses_bitmap: bool,
@@ -43,8 +43,8 @@ impl ShmInlet {
         ShmInlet { context, control_block, rings: Vec::new(), senders, uses_bitmap: false, nonempty }
     }
 
-    /// Handles the ready bits of one word: opens new rings and fetches requested cards. Returns the bits of the ranks
-    /// that have a ring.
+    /// Handles the ready bits of one word: opens new rings, and completes requests for cards that were published.
+    /// Returns the bits of the ranks that have a ring.
     fn take_ready_senders(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
         let mut rings = 0;
         let first = word as u32 * u64::BITS;

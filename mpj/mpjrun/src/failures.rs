@@ -37,7 +37,7 @@ pub(crate) struct FailureReports {
     own: VecDeque<FailureReport>,
     /// Reports about ranks of other processes: the lost rank and the cause.
     by_peers: VecDeque<(u32, String)>,
-    /// By rank: the rank that caused its last failed call, and the time of that report.
+    /// For each rank that has reported it: the rank that caused its last failed call, and the time of that report.
     causes: HashMap<u32, (u32, Instant)>,
     /// Processes that exited with code 0 before any process joined.
     never_joined: Vec<usize>,

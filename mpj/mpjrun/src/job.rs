@@ -74,7 +74,7 @@ pub(crate) struct Job<'a> {
     pub(crate) plane: ControlPlane,
     /// The id and the secret of the job.
     pub(crate) key: (u64, [u8; 32]),
-    /// By host: the shared memory, if any. Created when the first process joins.
+    /// The shared memory of each host, if any. The vector is empty until the first process joins.
     pub(crate) segments: Vec<Option<Arc<OwnedFd>>>,
     pub(crate) reports: FailureReports,
     pub(crate) failures: Vec<Failure>,

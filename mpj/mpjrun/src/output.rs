@@ -216,7 +216,7 @@ impl Stream {
 /// The standard output and error of `mpjrun`.
 #[derive(Debug, Default)]
 struct StdStreams {
-    /// By stream: whether a write failed. The failure is printed, and the job continues without this output.
+    /// Whether a write to each stream failed. The failure is printed, and the job continues without this output.
     write_failed: [bool; 2],
     reader_closed: [bool; 2],
 }

@@ -45,8 +45,11 @@ impl BuddyMap {
         Some(at)
     }
 
+    /// Frees a block of a class.
+    ///
     /// # Errors
-    /// [`NotLive`] if no such block starts there; the pieces before the missing one are freed nevertheless.
+    /// [`NotLive`] if no live block of this class starts at `at`; the pieces before the missing one are freed
+    /// nevertheless.
     #[inline]
     pub(crate) fn free_class(&mut self, at: Leaf, class: Class) -> Result<(), NotLive> {
         match Span::of_class(class) {

@@ -5,7 +5,7 @@ use serde::{Serialize, ser};
 use crate::CodecError;
 use crate::codec::{MAX_DEPTH, RecordWriter};
 
-/// A serializer that writes into the message. Two words, which are passed in registers.
+/// A serializer that writes into the message. Its two words are passed in registers.
 pub(super) struct Writer<'a, 'b> {
     out: &'a mut RecordWriter<'b>,
     depth: u32,

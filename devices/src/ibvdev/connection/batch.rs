@@ -18,8 +18,8 @@ pub(super) struct Batch {
 }
 
 impl QpConnection {
-    /// Appends a frame to the batch, or to a new batch in a free slot. The caller has checked that the frame fits in a
-    /// batch that exists.
+    /// Appends a frame to the batch, or to a new batch in a free slot. If there is a batch, the caller has checked that
+    /// the frame fits in it.
     pub(super) fn add_to_batch(
         &self,
         sending: &mut SendState,

@@ -72,7 +72,7 @@ pub struct ControlPlane {
     kvs: KvsServer,
     deaths: Deaths,
     orderly_exits: OrderlyExits,
-    /// By process: its ranks, in order, and whether it has joined.
+    /// The ranks of each process, in order, and whether the process has joined.
     processes: Vec<(Range<u32>, bool)>,
 }
 

@@ -245,7 +245,7 @@ impl Generated for Wc {
     type Type = sys::ibv_wc;
 }
 
-/// The crate `ibverbs-sys` also declares completions by hand. Five of its fields are private and are read with methods.
+/// The crate `ibverbs-sys` declares completions by hand, too. Five of their fields are private, so methods read them.
 #[test]
 fn completion_fields_are_at_the_same_offsets() {
     let Wc {

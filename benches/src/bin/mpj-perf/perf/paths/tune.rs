@@ -44,7 +44,7 @@ const LIMITS: [Limit; 2] = [
     Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_largest_copied: false },
 ];
 
-/// Zero copy is chosen even if it is slower by up to this factor.
+/// Zero copy is chosen if it takes less than this multiple of the time of the other path.
 const TOLERANCE: f64 = 1.02;
 
 impl Limit {
@@ -63,7 +63,7 @@ impl Limit {
     fn outcome(&self, from: Option<usize>, value: u64) -> String {
         let Limit { device, parameter, .. } = self;
         let found = match from {
-            Some(bytes) => format!("zero copy is faster from {} on, or slower by at most 2 %", size(bytes)),
+            Some(bytes) => format!("zero copy is faster from {} on, or slower by less than 2 %", size(bytes)),
             None => format!("zero copy is slower by 2 % or more at {}", size(SIZES[SIZES.len() - 1])),
         };
         let default = parameter.default;

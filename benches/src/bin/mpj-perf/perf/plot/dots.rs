@@ -7,7 +7,7 @@ use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 
 const ROW_HEIGHT: f64 = 22.0;
 const RIGHT: f64 = 40.0;
-/// For the title and the legend.
+/// The height of the title and the legend.
 const TOP: f64 = 72.0;
 
 #[derive(Debug)]

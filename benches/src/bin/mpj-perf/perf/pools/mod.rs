@@ -38,7 +38,7 @@ pub(super) use self::report::{lines, size};
 #[derive(Debug)]
 pub(crate) struct PoolOptions {
     pub(crate) tests: Vec<AllocPattern>,
-    /// Per contender and round.
+    /// The measured time for each contender in each round.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,

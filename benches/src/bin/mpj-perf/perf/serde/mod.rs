@@ -19,7 +19,7 @@ pub(super) mod values;
 
 #[derive(Debug)]
 pub(crate) struct SerdeOptions {
-    /// Per codec and round.
+    /// The measured time for each codec in each round.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,
