@@ -70,3 +70,9 @@ mod through_modules {
         buffer.write(&[1u32, 2]).expect("room for two numbers");
     }
 }
+
+#[test]
+fn readme_shows_the_program() {
+    let (_, program) = include_str!("ring.rs").split_once("\n\n").expect("a blank line after the attributes");
+    assert!(include_str!("../../README.md").contains(program), "README.md differs from ring.rs");
+}
