@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("recv_from_finalized_rank_fails", recv_from_finalized_rank_fails),
     ("test_learns_of_exits_under_traffic", test_learns_of_exits_under_traffic),
     ("exit_code_and_message_name_the_failure", exit_code_and_message_name_the_failure),
+    ("exits_and_panics_are_named_with_every_device", exits_and_panics_are_named_with_every_device),
     (
         "failures_of_processes_with_several_ranks_are_reported",
         failures_of_processes_with_several_ranks_are_reported,
@@ -90,6 +91,21 @@ fn exit_code_and_message_name_the_failure() {
     }
 }
 
+/// Without an option, the ranks use only the best device.
+fn exits_and_panics_are_named_with_every_device() {
+    for device in ["smdev", "shmdev", "niodev"] {
+        // With `smdev`, all ranks are in the process that exits.
+        let who = if device == "smdev" { "ranks 0 to 2 (pid " } else { "rank 1 (pid " };
+        for (role, code, parts) in [
+            ("exit7", 7, [who, "exited with code 7 before leaving the job"]),
+            ("exit0", 1, [who, "exited with code 0 before leaving the job"]),
+            ("panic", 101, ["rank 1 (pid ", "panicked: an odd number"]),
+        ] {
+            run(&format!("-n 3 --devices {device}"), role).expect(code, &parts);
+        }
+    }
+}
+
 fn failures_of_processes_with_several_ranks_are_reported() {
     run("-n 4 --ranks-per-process 2", "exit7").expect(7, &["ranks 0 and 1 (pid ", "exited with code 7"]);
     run("-n 4 --ranks-per-process 2", "panic").expect(101, &["rank 1 (pid ", "panicked: an odd number"]);
@@ -140,9 +156,13 @@ fn error_of_a_helper_thread_names_its_cause() {
 }
 
 fn on_failure_continue_keeps_other_ranks_running() {
-    let ended = run("-n 3 --on-failure=continue --grace 0", "on-failure-continue");
-    ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
-    assert_eq!(ended.out.iter().filter(|line| line.contains("continues after")).count(), 2, "{ended:#?}");
+    for device in ["shmdev", "niodev"] {
+        let how = format!("-n 3 --devices {device} --on-failure=continue --grace 0");
+        let ended = run(&how, "on-failure-continue");
+        ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
+        let continued = ended.out.iter().filter(|line| line.contains("continues after"));
+        assert_eq!(continued.count(), 2, "{ended:#?}");
+    }
     let ended = run("-n 3 --on-failure=continue", "abort");
     ended.expect(42, &["rank 1 (pid ", "aborted the job with code 42: enough"]);
     assert!(!ended.err.iter().any(|line| line.ends_with("the other ranks continue")), "{ended:#?}");
