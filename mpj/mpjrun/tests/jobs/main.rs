@@ -47,6 +47,7 @@ mod signals;
 mod trace;
 #[path = "../../../tests/suite/common/trace.rs"]
 mod trace_file;
+mod unexpected;
 mod usage;
 mod verbs;
 
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         schedules::TESTS,
         signals::TESTS,
         trace::TESTS,
+        unexpected::TESTS,
         usage::TESTS,
         verbs::TESTS,
     ]

@@ -12,7 +12,7 @@ use crate::job::limit;
 use crate::trace_file::exchange;
 use crate::{
     boot, collectives, conformance, connect, devices, env, hosts, intercomm, large, late_join, messages,
-    parameters, progress, recv_block, schedules, trace,
+    parameters, progress, recv_block, schedules, trace, unexpected,
 };
 
 /// Prints a line with one write.
@@ -84,6 +84,9 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
         return late_join::run_action(action);
     }
     if let Some(code) = schedules::run_role(role) {
+        return code;
+    }
+    if let Some(code) = unexpected::run_role(role) {
         return code;
     }
     if let Some(program) = messages::program_of(role) {
