@@ -35,20 +35,36 @@ pub(crate) fn run_role(role: &str) -> Option<ExitCode> {
     (role == ROLE).then(|| mpj::run(run_all))
 }
 
-fn receives_of_random_schedules_get_the_messages_of_the_model() {
-    for args in JOBS {
-        let limit = (Duration::from_secs(60) + Budget::from_env().time) * time_factor();
-        // The last seed in the output is that of a schedule that hangs or fails.
-        let job = start(&format!("{args} --timeout {}", limit.as_secs()), ROLE);
-        let ended = job.end_within(limit + Duration::from_secs(10));
-        assert_eq!(ended.code, Some(0), "{args}: {ended:#?}");
-        let counts: Vec<&str> = ended
-            .out
-            .iter()
-            .filter_map(|line| line.split_once(" has done "))
-            .map(|(_, count)| count)
-            .collect();
-        assert_eq!(counts.len().to_string(), args[3..4], "{args}: {ended:#?}");
-        say(&format!("{args}: {}", counts[0]));
+/// How long each job starts schedules by default, in seconds.
+const SECONDS: u64 = 2;
+
+/// Returns the options of `mpjrun` that select the schedules. If `TEST_SEED` is not set, the first seed is the time in
+/// milliseconds, so each run tests other schedules.
+fn selection() -> String {
+    if std::env::var_os("TEST_SEED").is_some() {
+        return String::new();
     }
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_millis());
+    let default = format!("TEST_SECONDS={SECONDS}");
+    let seconds = if std::env::var_os("TEST_SECONDS").is_some() { "TEST_SECONDS" } else { &default };
+    format!("-x TEST_SEED={now} -x {seconds}")
+}
+
+fn receives_of_random_schedules_get_the_messages_of_the_model() {
+    JOBS.iter().for_each(|args| run_job(args));
+}
+
+/// Runs schedules in a job with these arguments of `mpjrun`.
+fn run_job(args: &str) {
+    let limit = (Duration::from_secs(60 + SECONDS) + Budget::from_env().time) * time_factor();
+    // The last seed in the output is that of a schedule that hangs or fails.
+    let job = start(&format!("{args} {} --timeout {}", selection(), limit.as_secs()), ROLE);
+    let ended = job.end_within(limit + Duration::from_secs(10));
+    assert_eq!(ended.code, Some(0), "{args}: {ended:#?}");
+    let counts: Vec<&str> =
+        ended.out.iter().filter_map(|line| line.split_once(" has done ")).map(|(_, count)| count).collect();
+    assert_eq!(counts.len().to_string(), args[3..4], "{args}: {ended:#?}");
+    let first =
+        ended.out.iter().find(|line| line.starts_with("TEST_SEED=")).expect("rank 0 prints each seed");
+    say(&format!("{args}: {} from {first}", counts[0]));
 }
