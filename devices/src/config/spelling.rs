@@ -2,10 +2,11 @@
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// Variables that are not parameters. A launcher or a site sets them for the processes of a job; tests set `KILL_AT` to
-/// kill a rank.
-const NON_PARAMETERS: &[&str] =
-    &["CONTROL", "RANK", "SIZE", "RENDEZVOUS", "SECRET", "SECRET_FILE", "HOST", "KILL_AT"];
+/// Variables that are not parameters: a site sets them for the processes of a job.
+const OF_SITES: &[&str] = &["RANK", "SIZE", "RENDEZVOUS", "SECRET", "SECRET_FILE", "HOST"];
+
+/// Variables that no user sets: `mpjrun` sets `CONTROL`, and tests set `KILL_AT` to kill a rank.
+const INTERNAL: &[&str] = &["CONTROL", "KILL_AT"];
 
 /// Former names of parameters, and their present names.
 const RENAMED: &[(&str, &str)] = &[
@@ -65,11 +66,12 @@ impl ParameterNames {
     /// Returns `None` if `name`, which lacks the prefix, is a variable of this library; otherwise the name that was
     /// probably meant, if any.
     pub fn suggestion(&self, name: &str) -> Option<Option<&'static str>> {
-        if self.0.contains(&name) || NON_PARAMETERS.contains(&name) {
+        if [&self.0[..], OF_SITES, INTERNAL].iter().any(|names| names.contains(&name)) {
             return None;
         }
         let renamed = RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
-        Some(renamed.or_else(|| closest_name(&name.to_uppercase(), self.0.iter().copied())))
+        let names = self.0.iter().chain(OF_SITES).copied();
+        Some(renamed.or_else(|| closest_name(&name.to_uppercase(), names)))
     }
 
     /// Rejects a set of variables if one has a misspelt or former name; `place` names the source of the variables in
@@ -113,7 +115,10 @@ mod tests {
             "MPJ_NIO_LISTEN_ADDRESS",
             "MPJ_RANK",
             "MPJ_KILL_AT",
+            "MPJ_CONTROL",
+            "MPJ_CONTROLS",
             "MPJ_COLOUR",
+            "MPJ_HOME",
             "SPINN",
             "MPJ_",
         ] {
@@ -124,6 +129,11 @@ mod tests {
             ("MPJ_eager_credit", "MPJ_EAGER_CREDIT"),
             ("MPJ_NIO_FRAGMENT", "MPJ_NIO_MAX_SEND_SIZE"),
             ("MPJ_DEV", "MPJ_DEVICES"),
+            ("MPJ_RENDEZVOUZ", "MPJ_RENDEZVOUS"),
+            ("MPJ_RANDEZVOUS", "MPJ_RENDEZVOUS"),
+            ("MPJ_SECRETFILE", "MPJ_SECRET_FILE"),
+            ("MPJ_SIZES", "MPJ_SIZE"),
+            ("MPJ_RNAK", "MPJ_RANK"),
         ] {
             let why = format!("in the environment, no parameter is named {name}: did you mean {meant}?");
             assert_eq!(check(name), Err(why));

@@ -14,20 +14,40 @@ use crate::run::print_last_error;
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
 
-/// Returns the ranks of this process if one kind of launcher has started it, or `None`.
-type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
+/// Returns the value of an environment variable.
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The first function that returns ranks or an error decides.
-const DETECTORS: [DetectFn; 5] = [mpjrun, pmi1, pmix, || env(false), unsupported::reject];
+/// A kind of launcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LauncherKind {
+    Mpjrun,
+    Pmi1,
+    Pmix,
+    Env,
+}
+
+/// The order of detection.
+const ORDER: [LauncherKind; 4] =
+    [LauncherKind::Mpjrun, LauncherKind::Pmi1, LauncherKind::Pmix, LauncherKind::Env];
+
+/// The evidence that the variables of a process give of one kind of launcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sign {
+    Absent,
+    /// It has started this process alone.
+    OneRank,
+    /// It has started this process. If the variables do not state the number of ranks, this process might be alone.
+    Present,
+}
 
 pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
     name: "LAUNCHER",
     values: &[
         ("auto", Launcher::Auto),
-        ("mpjrun", Launcher::Only(&[CONTROL_VAR], mpjrun)),
-        ("pmi1", Launcher::Only(&["PMI_FD", "PMI_PORT"], pmi1)),
-        ("pmix", Launcher::Only(&["PMIX_NAMESPACE"], pmix)),
-        ("env", Launcher::Only(&[], || env(true))),
+        ("mpjrun", Launcher::Only(&[CONTROL_VAR], LauncherKind::Mpjrun)),
+        ("pmi1", Launcher::Only(&["PMI_FD", "PMI_PORT"], LauncherKind::Pmi1)),
+        ("pmix", Launcher::Only(&["PMIX_NAMESPACE"], LauncherKind::Pmix)),
+        ("env", Launcher::Only(&[], LauncherKind::Env)),
         ("none", Launcher::None),
     ],
     help: "launcher that started this process: auto (found by its variables), mpjrun, pmi1 (Hydra, srun --mpi=pmi2), \
@@ -39,8 +59,8 @@ pub(crate) const LAUNCHER: Choice<Launcher> = Choice {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Launcher {
     Auto,
-    /// The variables of which this launcher sets at least one (empty: any process is accepted), and its function.
-    Only(&'static [&'static str], DetectFn),
+    /// The variables of which this launcher sets at least one (empty: any process is accepted), and its kind.
+    Only(&'static [&'static str], LauncherKind),
     None,
 }
 
@@ -52,22 +72,61 @@ pub(crate) enum Launcher {
 /// job already.
 pub fn detect() -> Result<Option<LocalRanks>, String> {
     let config = Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?;
-    match config.choice(&LAUNCHER) {
-        Launcher::Auto => {}
+    let get = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let joined = match config.choice(&LAUNCHER) {
+        Launcher::Auto => choose(&get, |kind| join(kind, false))?,
         Launcher::None => return Ok(None),
-        Launcher::Only(variables, detect) => {
-            let is_set = |name: &&str| std::env::var_os(name).is_some();
-            let is_set = variables.is_empty() || variables.iter().any(is_set);
-            let names = variables.join(" or ");
-            return if is_set { detect() } else { Err(format!("MPJ_LAUNCHER: this launcher sets {names}")) };
+        Launcher::Only(variables, kind) => {
+            if !variables.is_empty() && variables.iter().all(|name| get(name).is_none()) {
+                return Err(format!("MPJ_LAUNCHER: this launcher sets {}", variables.join(" or ")));
+            }
+            return Ok(join(kind, true)?.map(erase));
+        }
+    };
+    if joined.is_none() {
+        unsupported::reject(&get)?;
+    }
+    Ok(joined.map(erase))
+}
+
+/// Joins the job of the first launcher that has started several ranks, and returns those of this process. Returns no
+/// ranks if a launcher has started this process alone, and `None` if none has started it.
+///
+/// A launcher that has started one rank decides only if the later ones have started none: in a step of one rank, a
+/// shell can start another launcher, whose processes inherit the variables of the step.
+///
+/// # Errors
+/// A variable is invalid, or a launcher that has started this process cannot be joined.
+fn choose<T>(
+    get: Variables<'_>,
+    mut join: impl FnMut(LauncherKind) -> Result<Option<Vec<T>>, String>,
+) -> Result<Option<Vec<T>>, String> {
+    let mut is_alone = false;
+    for kind in ORDER {
+        let sign = match kind {
+            LauncherKind::Mpjrun => get(CONTROL_VAR).map_or(Sign::Absent, |_| Sign::Present),
+            LauncherKind::Pmi1 => pmi::sign(get)?,
+            LauncherKind::Pmix => pmix::sign(get)?,
+            LauncherKind::Env => rendezvous::sign(get)?,
+        };
+        let joined = if sign == Sign::Present { join(kind)? } else { None };
+        match joined {
+            Some(ranks) if !ranks.is_empty() => return Ok(Some(ranks)),
+            Some(_) => is_alone = true,
+            None => is_alone |= sign == Sign::OneRank,
         }
     }
-    for detect in DETECTORS {
-        if let Some(boots) = detect()? {
-            return Ok(Some(boots));
-        }
+    Ok(is_alone.then(Vec::new))
+}
+
+/// Joins the job of one kind of launcher. Returns no boots if it has started this process alone.
+fn join(kind: LauncherKind, is_requested: bool) -> Result<Option<Vec<LaunchedBoot>>, String> {
+    match kind {
+        LauncherKind::Mpjrun => LaunchedBoot::join(on_job_end),
+        LauncherKind::Pmi1 => pmi::join(on_job_end),
+        LauncherKind::Pmix => pmix::join(on_job_end),
+        LauncherKind::Env => rendezvous::join(is_requested, on_job_end),
     }
-    Ok(None)
 }
 
 /// Returns the boots of a job. A job without boots has one rank, which needs no launcher any more.
@@ -76,14 +135,6 @@ fn erase(boots: Vec<LaunchedBoot>) -> LocalRanks {
         return ThreadBoot::ranks(1);
     }
     boots.into_iter().map(|boot| Arc::new(boot) as Arc<dyn Boot>).collect()
-}
-
-fn pmi1() -> Result<Option<LocalRanks>, String> {
-    Ok(pmi::join(on_job_end)?.map(erase))
-}
-
-fn env(is_requested: bool) -> Result<Option<LocalRanks>, String> {
-    Ok(rendezvous::join(is_requested, on_job_end)?.map(erase))
 }
 
 /// Joins a job for a caller that knows its rank.
@@ -95,14 +146,6 @@ pub(crate) fn connect(rank: u32, size: u32, address: &str, secret: &[u8]) -> Res
         None => Ok(Arc::new(ThreadBoot::singleton())),
         Some(boot) => Ok(Arc::new(boot)),
     }
-}
-
-fn pmix() -> Result<Option<LocalRanks>, String> {
-    Ok(pmix::join(on_job_end)?.map(erase))
-}
-
-fn mpjrun() -> Result<Option<LocalRanks>, String> {
-    Ok(LaunchedBoot::join(on_job_end)?.map(erase))
 }
 
 /// The time that a process has to report its errors after it has lost its launcher.
@@ -120,3 +163,6 @@ fn on_job_end(code: Option<u8>) {
     );
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }
+
+#[cfg(test)]
+mod tests;

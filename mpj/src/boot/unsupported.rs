@@ -1,6 +1,6 @@
 //! Launchers that `mpj` does not support, recognized by the environment variables that they set.
 
-use super::detect::LocalRanks;
+use super::detect::Variables;
 use crate::config::PREFIX;
 
 /// A launcher, and the variables in which it passes a process its rank and the number of ranks. In each list, only the
@@ -12,8 +12,6 @@ struct Launcher {
     /// Returns false if the variables show that this launcher did not start this process itself.
     started_this: fn(Variables<'_>) -> bool,
 }
-
-type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The known launchers. The specific ones come first, because many of them also set the variables of PMI.
 const LAUNCHERS: &[Launcher] = &[
@@ -55,12 +53,8 @@ const LAUNCHERS: &[Launcher] = &[
 ///
 /// # Errors
 /// A text that names the launcher, and says what to do.
-pub(super) fn reject() -> Result<Option<LocalRanks>, String> {
-    match detect_unsupported(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
-    {
-        None => Ok(None),
-        Some(why) => Err(why),
-    }
+pub(super) fn reject(get: Variables<'_>) -> Result<(), String> {
+    detect_unsupported(get).map_or(Ok(()), Err)
 }
 
 fn detect_unsupported(get: Variables<'_>) -> Option<String> {

@@ -19,15 +19,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("message_programs_run_under_the_environment", message_programs_run_under_the_environment),
     ("ranks_share_memory_with_those_of_their_host", ranks_share_memory_with_those_of_their_host),
     ("ranks_may_have_process_id_namespaces_of_their_own", ranks_may_have_process_id_namespaces_of_their_own),
-    ("variables_of_sites_state_the_rank", variables_of_sites_state_the_rank),
     ("rank_0_may_come_last", rank_0_may_come_last),
     ("job_of_two_hosts_ends_when_its_ranks_have_left", job_of_two_hosts_ends_when_its_ranks_have_left),
     ("environment_hosts_with_a_late_name", environment_hosts_with_a_late_name),
     ("missing_ranks_are_listed_at_the_deadline", missing_ranks_are_listed_at_the_deadline),
     ("ranks_that_do_not_match_are_rejected", ranks_that_do_not_match_are_rejected),
     ("strangers_do_not_keep_ranks_out", strangers_do_not_keep_ranks_out),
-    ("incomplete_variables_are_errors", incomplete_variables_are_errors),
-    ("programs_of_ranks_are_not_ranks", programs_of_ranks_are_not_ranks),
 ];
 
 pub(crate) const SECRET: &str = "0123456789abcdef, only for tests";
@@ -75,7 +72,7 @@ pub(crate) fn codes(ended: &[Ended]) -> Vec<Option<i32>> {
 }
 
 /// Returns whether a process has printed an error of `mpj` with this text.
-fn has_error(ended: &Ended, text: &str) -> bool {
+pub(crate) fn has_error(ended: &Ended, text: &str) -> bool {
     ended.err.iter().any(|line| line.starts_with("mpj: ") && line.contains(text))
 }
 
@@ -179,36 +176,6 @@ fn ranks_may_have_process_id_namespaces_of_their_own() {
         let ended: Vec<Ended> = jobs.collect::<Vec<_>>().into_iter().map(Job::end).collect();
         assert_eq!(codes(&ended), [Some(0); 3], "rank {apart} is apart: {ended:#?}");
     }
-}
-
-fn variables_of_sites_state_the_rank() {
-    let port = free_port().to_string();
-    let at = format!("localhost:{port}");
-    let slurm = |rank| {
-        let step = [("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "3"), ("SLURM_STEP_NUM_TASKS", "3")];
-        let ports = [("SLURM_STEP_NODELIST", "localhost,other"), ("SLURM_STEP_RESV_PORTS", &port)];
-        [&step[..], &ports, &[("SLURM_PROCID", rank), ("MPJ_SECRET", SECRET)]].concat()
-    };
-    let kubernetes = |rank| {
-        let own = [("MPJ_SIZE", "3"), ("MPJ_RENDEZVOUS", &*at), ("MPJ_SECRET", SECRET)];
-        [&own[..], &[("JOB_COMPLETION_INDEX", rank)]].concat()
-    };
-    let torch = |rank| {
-        let own =
-            [("RANK", rank), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)];
-        [&own[..], &[("MPJ_LAUNCHER", "env"), ("MPJ_NIO_SECURITY", "none")]].concat()
-    };
-    type Variables<'a> = &'a dyn Fn(&'static str) -> Vec<(&'a str, &'a str)>;
-    for variables in [&slurm as Variables<'_>, &kubernetes, &torch] {
-        let jobs = ["0", "1", "2"].map(|rank| start("pairs", &variables(rank)));
-        assert_pairs(&jobs.map(Job::end), "aaa");
-    }
-    // Variables of `torchrun` alone start nothing, and a step of Slurm needs a secret.
-    let variables: Vec<_> = torch("1").into_iter().filter(|(name, _)| !name.starts_with("MPJ_")).collect();
-    assert_eq!(start("fine", &variables).end().code, Some(0));
-    let variables: Vec<_> = slurm("1").into_iter().filter(|(name, _)| !name.starts_with("MPJ_")).collect();
-    let ended = start("fine", &variables).end();
-    assert!(ended.code == Some(1) && has_error(&ended, "no secret protects the connections"), "{ended:#?}");
 }
 
 /// An agent that missed the exit of the last rank of its host would wait for 10 s more.
@@ -338,68 +305,4 @@ fn strangers_do_not_keep_ranks_out() {
     assert_pairs(&ended, "aa");
     strangers[3].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert!(!matches!(strangers[3].read(&mut [0]), Ok(1..)), "a stranger gets no bytes");
-}
-
-fn incomplete_variables_are_errors() {
-    let at = ("MPJ_RENDEZVOUS", "localhost:7000");
-    for (variables, why) in [
-        (
-            &[at][..],
-            "no variables state the rank of this process; expected those of one of: explicit variables",
-        ),
-        (&[("MPJ_LAUNCHER", "env")], "no variables state the rank of this process"),
-        (&[at, ("MPJ_RANK", "0")], "MPJ_SIZE is not set, but MPJ_RANK is"),
-        (&[at, ("MPJ_RANK", "2"), ("MPJ_SIZE", "2")], "MPJ_RANK=2 is not a rank of 2 ranks (MPJ_SIZE)"),
-        (&[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2")], "no secret protects the connections of this job"),
-        (
-            &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2"), ("MPJ_SECRET", "short")],
-            "the secret has 5 bytes, but 16 to",
-        ),
-        (
-            &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2"), ("MPJ_SECRET_FILE", "/no/such/file")],
-            "MPJ_SECRET_FILE: /no/such/file: No such file",
-        ),
-        (
-            &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "70000"), ("MPJ_SECRET", SECRET)],
-            "70000 ranks were requested, but a job has at most 65536",
-        ),
-        (
-            &[
-                ("MPJ_RENDEZVOUS", "0.0.0.0:7000"),
-                ("MPJ_RANK", "0"),
-                ("MPJ_SIZE", "2"),
-                ("MPJ_SECRET", SECRET),
-            ],
-            "0.0.0.0 is not an address that others can connect to: name the host of rank 0",
-        ),
-        (&[("MPJ_RENDEZVOUS_TIMEOUT", "0")], "MPJ_RENDEZVOUS_TIMEOUT=0 is not a number from 1 to"),
-    ] {
-        let ended = start("fine", variables).end();
-        assert!(ended.code == Some(1) && has_error(&ended, why), "{variables:?}: {ended:#?}");
-    }
-    for ended in run_job("ab", "init", &[]) {
-        assert!(ended.code == Some(0) && ended.out == ["sum 1"], "a second init is an error: {ended:#?}");
-    }
-    // A job of one rank needs no rendezvous.
-    let ended = start("fine", &[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "1")]).end();
-    assert_eq!(ended.code, Some(0), "{ended:#?}");
-    for (variables, size) in
-        [(&[at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "1")][..], "size 1"), (&[("MPJ_LAUNCHER", "none")], "size 3")]
-    {
-        let ended = start("threads", variables).end();
-        assert!(ended.code == Some(0) && ended.out == [size], "{variables:?}: {ended:#?}");
-    }
-}
-
-/// Starts a program that inherits the variables of this rank.
-pub(crate) fn start_another() {
-    let ended = start("fine", &[]).end();
-    let why = "another process of this host has rank 0: a program that a rank starts must not inherit MPJ_RENDEZVOUS";
-    assert!(ended.code == Some(1) && has_error(&ended, why), "{ended:#?}");
-    assert_eq!(start("fine", &[("MPJ_LAUNCHER", "none")]).end().code, Some(0));
-}
-
-fn programs_of_ranks_are_not_ranks() {
-    let ended = run_job("aa", "start-another", &[]);
-    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:#?}");
 }

@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("stale_pmi_variables_are_errors", stale_pmi_variables_are_errors),
 ];
 
-const HYDRA: Manager = Manager { program: "mpiexec.hydra", args: "", package: "mpich" };
+pub(crate) const HYDRA: Manager = Manager { program: "mpiexec.hydra", args: "", package: "mpich" };
 
 /// Two hosts whose processes all run on this machine, so that they reach each other by the loopback.
 const TWO_HOSTS: &str = "-launcher fork -hosts a,b -ppn 2 -genv MPJ_NIO_INTERFACES lo";

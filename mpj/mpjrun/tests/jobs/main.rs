@@ -17,6 +17,7 @@ mod deploy;
 mod devices;
 mod env;
 mod env_failures;
+mod env_variables;
 mod exits;
 mod failures;
 mod hosts;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         devices::TESTS,
         env::TESTS,
         env_failures::TESTS,
+        env_variables::TESTS,
         connect::TESTS,
         exits::TESTS,
         hosts::TESTS,

@@ -15,7 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// `mpirun` can be that of MPICH. By default, Open MPI starts no more ranks than there are cores, and none for root.
-const OPEN_MPI: Manager = Manager {
+pub(crate) const OPEN_MPI: Manager = Manager {
     program: "mpirun.openmpi",
     args: "--allow-run-as-root --oversubscribe",
     package: "openmpi-bin",

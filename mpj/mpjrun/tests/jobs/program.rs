@@ -11,8 +11,8 @@ use mpj_devices::conformance::{Member, find};
 use crate::job::limit;
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, conformance, connect, devices, env, hosts, intercomm, large, late_join, messages,
-    parameters, progress, recv_block, schedules, trace, unexpected,
+    boot, collectives, conformance, connect, devices, env_variables, hosts, intercomm, large, late_join,
+    messages, parameters, progress, recv_block, schedules, trace, unexpected,
 };
 
 /// Prints a line with one write.
@@ -216,7 +216,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "endless" => loop {
             say("a line");
         },
-        "start-another" if me == 0 => env::start_another(),
+        "start-another" if me == 0 => env_variables::start_another(),
         "wait-for-file" => wait_for_file(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),

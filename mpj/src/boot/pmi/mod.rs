@@ -13,46 +13,64 @@ pub mod message;
 mod tests;
 
 use super::control_fd;
+use super::detect::{Sign, Variables};
 use super::launched_boot::{JobEndFn, LaunchedBoot};
-use super::managed;
+use super::managed::{self, ProcessManager};
 use client::PmiClient;
 
+/// Returns whether the variables are those of a process manager, without a connection to it.
+///
+/// # Errors
+/// A variable is missing or invalid.
+pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
+    Ok(match named(get)? {
+        None => Sign::Absent,
+        Some(Named::Socket { size: 1, .. }) => Sign::OneRank,
+        Some(_) => Sign::Present,
+    })
+}
+
 /// Joins the job for which a process manager has started this process. Returns `None` if no process manager has started
-/// it, and no boots if `PMI_FD` is set and `PMI_SIZE` is 1. `on_job_end` is called when the agent of this host has ended
+/// it, and no boots if it has started this process alone. `on_job_end` is called when the agent of this host has ended
 /// early.
 ///
 /// # Errors
 /// The process manager or the agent of this host cannot be reached, or a variable or a reply is invalid.
 pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
-    match from_env()? {
-        Found::Nothing => Ok(None),
-        Found::OnlyRank => Ok(Some(Vec::new())),
-        Found::Manager(client) => managed::join(Box::new(client), on_job_end).map(Some),
-    }
+    let client = match named(&|name| std::env::var(name).ok())? {
+        None => return Ok(None),
+        Some(Named::Socket { size: 1, .. }) => return Ok(Some(Vec::new())),
+        Some(Named::Socket { fd, rank, size }) => {
+            PmiClient::inherited(control_fd::pmi_socket(&fd)?, rank, size)?
+        }
+        Some(Named::Port { address, id }) => {
+            let mut client = PmiClient::connect(&address, &id)?;
+            if client.size() == 1 {
+                // The process manager reports a process that has connected and exits without this.
+                client.finalize()?;
+                return Ok(Some(Vec::new()));
+            }
+            client
+        }
+    };
+    managed::join(Box::new(client), on_job_end).map(Some)
 }
 
 /// The process manager that the environment names.
-enum Found {
-    Nothing,
-    OnlyRank,
-    Manager(PmiClient),
+enum Named {
+    Socket { fd: String, rank: u32, size: u32 },
+    Port { address: String, id: String },
 }
 
-/// Connects to the process manager that the environment names.
-fn from_env() -> Result<Found, String> {
-    let get = |name: &str| std::env::var(name).ok();
+fn named(get: Variables<'_>) -> Result<Option<Named>, String> {
     let number = |name: &str| {
         let text = get(name).ok_or_else(|| format!("PMI_FD is set, but not {name}"))?;
         text.parse::<u32>().map_err(|_| format!("{name}={text} is not a number"))
     };
     if let Some(fd) = get("PMI_FD") {
-        let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-        if size == 1 {
-            return Ok(Found::OnlyRank);
-        }
-        return PmiClient::inherited(control_fd::pmi_socket(&fd)?, rank, size).map(Found::Manager);
+        return Ok(Some(Named::Socket { fd, rank: number("PMI_RANK")?, size: number("PMI_SIZE")? }));
     }
-    let Some(port) = get("PMI_PORT") else { return Ok(Found::Nothing) };
+    let Some(address) = get("PMI_PORT") else { return Ok(None) };
     let id = get("PMI_ID").ok_or("PMI_PORT is set, but not PMI_ID")?;
-    PmiClient::connect(&port, &id).map(Found::Manager)
+    Ok(Some(Named::Port { address, id }))
 }

@@ -41,10 +41,19 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::detect::{Sign, Variables};
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed::{self, ProcessManager};
 use client::{PmixClient, REPLY_LIMIT};
 use server::ServerAddress;
+
+/// Returns whether the variables are those of a PMIx server, which only states the number of ranks to its clients.
+///
+/// # Errors
+/// A variable is missing or invalid, or the server requires what this client does not have.
+pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
+    Ok(ServerAddress::from_variables(get)?.map_or(Sign::Absent, |_| Sign::Present))
+}
 
 /// Joins the job for which a PMIx server has started this process. Returns `None` if no server has started it, and no
 /// boots if it has started only this process. `on_job_end` is called when the job has failed, or the agent of this host

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use mpj_devices::JobKey;
 
+use super::detect::{Sign, Variables};
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed;
 use crate::config;
@@ -72,6 +73,19 @@ pub(super) struct Rendezvous {
     caller: Caller,
 }
 
+/// Returns whether the variables describe a job, without a request for this way of starting.
+///
+/// # Errors
+/// A variable is missing or invalid.
+pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
+    let get = |name: &str| get(name).filter(|value| !value.is_empty());
+    Ok(match sources::find(&get, false)? {
+        None => Sign::Absent,
+        Some(found) if found.address.is_none() => Sign::OneRank,
+        Some(_) => Sign::Present,
+    })
+}
+
 /// Joins the job that the variables of this process describe. Returns `None` if there are no such variables, and no boots
 /// if the job has one rank. `is_requested` is whether the user has requested this way of starting. `on_job_end` is called when the
 /// job has failed, or the agent of this host has ended too early.
@@ -106,7 +120,7 @@ pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Ve
     start(rendezvous, on_job_end).map(Some).map_err(|why| {
         format!(
             "{why}; another process of this host has rank {rank}: a program that a rank starts must not inherit \
-             {RENDEZVOUS} (unset it, or set MPJ_LAUNCHER=none)"
+             {RENDEZVOUS} and its rank (set MPJ_LAUNCHER=none)"
         )
     })
 }

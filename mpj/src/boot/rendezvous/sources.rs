@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use super::hostlist::first_host;
+use crate::boot::detect::Variables;
+use crate::boot::wire::CONTROL_VAR;
 
 pub(super) const RENDEZVOUS: &str = "MPJ_RENDEZVOUS";
 
@@ -12,8 +14,6 @@ const DEFAULT_PORT: u16 = 29_517;
 
 /// Ports for jobs of Slurm without reserved ports: below those that Linux gives to outgoing connections.
 const SLURM_PORTS: std::ops::Range<u64> = 20_000..30_000;
-
-type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A source of variables.
 struct Source {
@@ -95,6 +95,9 @@ const OTHER_LAUNCHERS: &[&str] = &[
     "JSM_NAMESPACE_RANK",
 ];
 
+/// Variables that `mpjrun` sets. The programs that its ranks start inherit them, even without the socket in the first.
+const OF_MPJRUN: [&str; 2] = [CONTROL_VAR, "MPJ_CORES"];
+
 /// The rank of a process and its rendezvous.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
@@ -114,7 +117,7 @@ pub(super) fn find(get: Variables<'_>, is_requested: bool) -> Result<Option<Foun
     let mut present = SOURCES.iter().filter(is_present);
     let Some(source) = present.find(|source| is_requested || (source.is_automatic)(get)) else {
         if let (false, None) = (is_requested, get(RENDEZVOUS)) {
-            return Ok(None);
+            return reject_without_rendezvous(get).map(|()| None);
         }
         let known: Vec<String> = SOURCES
             .iter()
@@ -148,6 +151,20 @@ pub(super) fn find(get: Variables<'_>, is_requested: bool) -> Result<Option<Foun
         (None, None) => return Err(format!("set {RENDEZVOUS}=HOST:PORT")),
     };
     Ok(Some(Found { rank, size, address: Some(address), job }))
+}
+
+/// Rejects a process whose variables state that it is one of several ranks, if nothing states where they meet: each of
+/// them would be a job of its own.
+fn reject_without_rendezvous(get: Variables<'_>) -> Result<(), String> {
+    let rank = ["MPJ_RANK", "JOB_COMPLETION_INDEX"].into_iter().find_map(|name| Some((name, get(name)?)));
+    let size = get("MPJ_SIZE").filter(|size| size.trim() != "1");
+    match (rank, size) {
+        (Some((name, rank)), Some(size)) if OF_MPJRUN.iter().all(|name| get(name).is_none()) => Err(format!(
+            "{name}={rank} and MPJ_SIZE={size} are set, but not {RENDEZVOUS}: set it to HOST:PORT of rank 0; to run \
+             this process as a job of its own, unset MPJ_SIZE, or set MPJ_LAUNCHER=none"
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn slurm_step(get: Variables<'_>) -> String {

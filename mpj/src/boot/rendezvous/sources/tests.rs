@@ -59,8 +59,12 @@ fn only_rank_of_a_job_needs_no_address() {
 fn variables_of_other_programs_are_ignored() {
     for variables in [
         &[][..],
-        // Those of a process of `mpjrun`, and of a pod whose program is alone.
-        &[("MPJ_RANK", "1"), ("MPJ_SIZE", "3")],
+        // Those of a program that a rank of `mpjrun` has started, without and with the variable of the socket.
+        &[("MPJ_RANK", "1"), ("MPJ_SIZE", "3"), ("MPJ_CORES", "2")],
+        &[("MPJ_RANK", "1"), ("MPJ_SIZE", "3"), ("MPJ_CONTROL", "3:4")],
+        // Programs that are alone: one of a shell, and one of a pod.
+        &[("MPJ_RANK", "0"), ("MPJ_SIZE", "1")],
+        &[("MPJ_SIZE", "3")],
         &[("JOB_COMPLETION_INDEX", "2")],
         &TORCH,
         &LWS,
@@ -78,6 +82,12 @@ fn incomplete_variables_are_errors() {
     let rendezvous = ("MPJ_RENDEZVOUS", "h0:7000");
     for (variables, is_requested, why) in [
         (&[rendezvous][..], false, "no variables state the rank of this process"),
+        (
+            &[("MPJ_RANK", "1"), ("MPJ_SIZE", "3")],
+            false,
+            "MPJ_RANK=1 and MPJ_SIZE=3 are set, but not MPJ_RENDEZVOUS: set it to HOST:PORT of rank 0",
+        ),
+        (&[("JOB_COMPLETION_INDEX", "1"), ("MPJ_SIZE", "3")], false, "JOB_COMPLETION_INDEX=1 and MPJ_SIZE=3"),
         (&[], true, "explicit variables (MPJ_RANK, MPJ_RENDEZVOUS, MPJ_SIZE)"),
         (&[("MPJ_RANK", "1"), rendezvous], false, "MPJ_SIZE is not set, but MPJ_RANK is"),
         (
