@@ -121,7 +121,8 @@ pub const NIO_PORTS: Text = Text {
     default: "any",
     form: "any, or a range of ports, such as 40000-40100",
     accepts: |text| text == "any" || network::PortRange::parse(text).is_some(),
-    help: "ports that niodev listens on, for firewalls; each rank of a host needs one",
+    help: "ports that niodev listens on, for firewalls; each rank of a host needs one; without mpjrun, a job on \
+           several hosts needs one more on each host, and yet one more on that of rank 0",
 };
 
 /// Whether niodev may use public addresses.

@@ -32,6 +32,7 @@ mod message_programs;
 mod messages;
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
+mod networks;
 mod parameters;
 mod pmix;
 mod process_managers;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         late_join::TESTS,
         recv_block::TESTS,
         messages::TESTS,
+        networks::TESTS,
         parameters::TESTS,
         pmix::TESTS,
         progress::TESTS,

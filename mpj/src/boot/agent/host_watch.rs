@@ -216,12 +216,16 @@ pub(in crate::boot) struct WatchPort {
 pub(super) const ACCEPT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl WatchPort {
-    /// Listens for the watches of the agents of `hosts` hosts. Returns `None` if no address or port can be used.
-    pub(in crate::boot) fn open(hosts: u32, config: &Config) -> Option<WatchPort> {
-        let listeners = listen(config, true).ok()?;
+    /// Listens for the watches of the agents of `hosts` hosts.
+    ///
+    /// # Errors
+    /// No address or port can be used: without the watches, calls that need a host that is cut off would never return.
+    pub(in crate::boot) fn open(hosts: u32, config: &Config) -> Result<WatchPort, String> {
+        let listeners = listen(config, true)
+            .map_err(|why| format!("the agent of this host cannot listen for those of other hosts: {why}"))?;
         // Each host has one connection, and possibly some that have failed at its end only.
         let max_accepted = 16 + 2 * hosts as usize;
-        Some(WatchPort { listeners, accepted: Vec::new(), max_accepted })
+        Ok(WatchPort { listeners, accepted: Vec::new(), max_accepted })
     }
 
     /// Returns the address for the agent at the other end of a connection.
@@ -257,10 +261,14 @@ mod tests {
 
     use super::*;
 
-    fn port() -> WatchPort {
+    fn config() -> Config {
         let mut config = Config::default();
         config.set_text(&mpj_devices::config::NIO_INTERFACES, "lo").unwrap();
-        WatchPort::open(2, &config).unwrap()
+        config
+    }
+
+    fn port() -> WatchPort {
+        WatchPort::open(2, &config()).unwrap()
     }
 
     /// Waits for the kernel: an end of a connection becomes visible at the other end some time later.
@@ -300,6 +308,16 @@ mod tests {
             });
             assert!(matches!(&watch.state, State::Asking(asking) if asking.was_connected));
         }
+    }
+
+    #[test]
+    fn watch_port_without_a_free_port_is_an_error() {
+        let (mut config, taken) = (config(), port());
+        let range = taken.listeners[0].1.port().to_string();
+        config.set_text(&mpj_devices::config::NIO_PORTS, &range).unwrap();
+        let others: Vec<_> = std::iter::from_fn(|| WatchPort::open(2, &config).ok()).take(2).collect();
+        let why = WatchPort::open(2, &config).unwrap_err();
+        assert!(others.len() < 2 && why.contains("MPJ_NIO_PORTS"), "{why}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) struct AgentSetup {
     pub(super) segment: Option<std::os::fd::OwnedFd>,
     pub(super) listener: LocalListener,
     pub(super) peers: Peers,
-    /// The sockets to which the watches of other agents connect; `None` if there is one host, or without a usable port.
+    /// The sockets to which the watches of other agents connect; `None` if there is one host.
     pub(super) watch_port: Option<WatchPort>,
 }
 

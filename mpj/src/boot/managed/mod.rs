@@ -208,7 +208,7 @@ fn prepare_agent(
         let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count())?;
         (key, Peers::Relay(upstream))
     };
-    let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), config)).flatten();
+    let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), config)).transpose()?;
     Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port })
 }
 

@@ -1,0 +1,67 @@
+//! Jobs without a launcher whose ports or addresses are restricted.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+
+use super::Test;
+use super::env::{codes, has_error, run_job};
+use super::process_managers::run_on_hosts;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("range_of_ports_has_the_documented_length", range_of_ports_has_the_documented_length),
+    ("public_addresses_are_refused", public_addresses_are_refused),
+];
+
+/// Returns the first of consecutive ports that are free on the loopback. They are neither those of `free_port`, nor
+/// those that Linux gives to sockets without a port.
+fn free_ports(count: u16) -> u16 {
+    let is_free = |port: u16| {
+        let taken =
+            |ip: &str| matches!(TcpListener::bind((ip, port)), Err(e) if e.kind() == ErrorKind::AddrInUse);
+        !taken("127.0.0.1") && !taken("::1")
+    };
+    let mut starts = (0..500).map(|at| 30_000 + (std::process::id() as u16 % 500 + at) % 500 * 5);
+    starts.find(|first| (*first..first + count).all(is_free)).unwrap()
+}
+
+/// Two hosts that share the ports of the loopback: one port for each rank, one for each host, and one for that of
+/// rank 0.
+fn range_of_ports_has_the_documented_length() {
+    let run = |count: u16| {
+        let first = free_ports(count);
+        let range = format!("{first}-{}", first + count - 1);
+        run_job("ab", "pairs", &[("MPJ_NIO_PORTS", &range), ("MPJ_DEVICES", "niodev")])
+    };
+    let ended = run(5);
+    assert_eq!(codes(&ended), [Some(0); 2], "{ended:#?}");
+    for count in 1..5 {
+        let ended = run(count);
+        assert!(ended.iter().all(|ended| ended.code.is_some_and(|code| code != 0)), "{count}: {ended:#?}");
+        assert!(ended.iter().any(|ended| has_error(ended, "MPJ_NIO_PORTS")), "{count}: {ended:#?}");
+    }
+}
+
+/// Hosts whose only addresses are public ones.
+fn public_addresses_are_refused() {
+    let script = r#"
+        for host in 0 1; do
+          ip -n "$NETNS_PREFIX-h$host" link del docker0
+          ip -n "$NETNS_PREFIX-h$host" addr flush dev eth0
+          ip -n "$NETNS_PREFIX-h$host" addr add "203.0.113.1$host/24" dev eth0
+        done
+        export MPJ_SIZE=2 MPJ_RENDEZVOUS=203.0.113.10:7000 MPJ_SECRET=0123456789abcdef MPJ_RENDEZVOUS_TIMEOUT=5
+        for security in auto none; do
+          jobs=
+          for rank in 0 1; do
+            MPJ_NIO_SECURITY=$security MPJ_RANK=$rank $NETNS_EXEC h$rank exec "$@" & jobs="$jobs $!"
+          done
+          for job in $jobs; do wait $job; echo "$security $?"; done
+        done"#;
+    let Some(ended) = run_on_hosts(script, "fine") else { return };
+    let codes: Vec<&str> =
+        ended.out.iter().map(String::as_str).filter(|line| !line.starts_with("rank ")).collect();
+    assert_eq!(codes, ["auto 1", "auto 1", "none 0", "none 0"], "{ended:#?}");
+    let why = "203.0.113.10 (the address of rank 0) is a public address";
+    let is_why = |line: &String| line.contains(why) && line.contains("MPJ_NIO_SECURITY=none");
+    assert!(ended.err.iter().any(is_why), "{ended:#?}");
+}
