@@ -1,8 +1,7 @@
 //! Jobs on several simulated hosts: shared memory within a host, TCP between hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use mpj::topology::{Dim, TopologyComm};
 use mpj::{Error, Intracomm, Op, Reorder, Session, SplitType, World};
@@ -246,32 +245,5 @@ fn topologies_place_neighbours_on_one_host() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     for line in ["No: 16 in the grid, 8 in the rings", "ByHost: 4 in the grid, 0 in the rings"] {
         assert!(ended.out.iter().any(|out| out == line), "{line}: {ended:#?}");
-    }
-}
-
-/// Repeats an allreduce until the directory `$MET` contains a file `end`. After its first allreduce, each rank creates
-/// a file there, named by its number. If an allreduce fails, the rank writes the time and the error to that file.
-pub(crate) fn meet_until_cut(world: &World) -> Result<(), Error> {
-    let directory = PathBuf::from(std::env::var_os("MET").unwrap());
-    let file = directory.join(world.rank().to_string());
-    let mut has_met = false;
-    loop {
-        let ends = u8::from(world.rank() == 0 && directory.join("end").exists());
-        let mut any = [0u8];
-        match world.allreduce(&[ends], &mut any, Op::Max) {
-            Ok(()) if any == [1] => return Ok(()),
-            Ok(()) => {
-                if !has_met {
-                    std::fs::write(&file, "").unwrap();
-                    has_met = true;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(error) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-                std::fs::write(&file, format!("{now} {error}\n")).unwrap();
-                return Err(error);
-            }
-        }
     }
 }

@@ -13,6 +13,7 @@ mod boot_cases;
 mod collectives;
 mod conformance;
 mod connect;
+mod cut_hosts;
 mod deploy;
 mod devices;
 mod env;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         env_failures::TESTS,
         env_variables::TESTS,
         connect::TESTS,
+        cut_hosts::TESTS,
         exits::TESTS,
         hosts::TESTS,
         hydra::TESTS,

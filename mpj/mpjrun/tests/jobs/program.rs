@@ -11,8 +11,8 @@ use mpj_devices::conformance::{Member, find};
 use crate::job::limit;
 use crate::trace_file::exchange;
 use crate::{
-    boot, collectives, conformance, connect, devices, env_variables, hosts, intercomm, large, late_join,
-    messages, parameters, progress, recv_block, schedules, trace, unexpected,
+    boot, collectives, conformance, connect, cut_hosts, devices, env_variables, hosts, intercomm, large,
+    late_join, messages, parameters, progress, recv_block, schedules, trace, unexpected,
 };
 
 /// Prints a line with one write.
@@ -206,7 +206,8 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(1000));
         }
         "barrier-without-0" => world.barrier()?,
-        "cut" => hosts::meet_until_cut(world)?,
+        "cut" => cut_hosts::meet_until_cut(world)?,
+        "wait-until-cut" => cut_hosts::wait_until_cut(world)?,
         "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
         "test-under-traffic" => test_under_traffic(world)?,

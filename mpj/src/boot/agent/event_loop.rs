@@ -15,6 +15,7 @@ use super::local::LocalListener;
 use super::messages::ToRoot;
 use super::peers::{RootListener, Upstream};
 use super::router::Router;
+use super::watching::PeerWatches;
 use super::{AgentSetup, Peers};
 use crate::boot::control_plane::{ControlConnection, JobEnd};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
@@ -126,8 +127,11 @@ pub(super) struct Agent {
     pub(super) manager: Box<dyn ProcessManager>,
     /// The sockets to which the watches of other agents connect.
     pub(super) watch_port: Option<WatchPort>,
-    /// The hosts that this agent watches: the root watches all others, another agent that of the root.
+    /// The hosts that this agent watches: the root watches all others, another agent that of the root and those with
+    /// which its ranks communicate.
     pub(super) watches: Vec<(HostId, HostWatch)>,
+    /// At the root, the pairs of other hosts of which one watches the other.
+    pub(super) peer_watches: PeerWatches,
     pub(super) stage: Stage,
     /// The abort of a rank of this host, if the root has to end the job: when this agent ends it in place of the root,
     /// with which code, and why.
@@ -171,6 +175,7 @@ impl Agent {
             manager,
             watch_port,
             watches: Vec::new(),
+            peer_watches: PeerWatches::default(),
             stage: Stage::Running,
             abort_due: None,
             is_orderly: false,

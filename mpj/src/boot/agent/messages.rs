@@ -6,6 +6,8 @@
 //!   ExitReports: exits of its processes       ─►
 //!                                            ◄─   ToProcess, ToJoined, JobEnds
 //!   Watch: the address for a `HostWatch`     ◄─►
+//!                                            ◄─   WatchPeer: the same, of another host with which ranks communicate
+//!   PeerCut: that host does not answer        ─►
 //! ```
 
 use std::net::SocketAddr;
@@ -24,6 +26,8 @@ pub(super) enum ToRoot {
     ExitReports(Vec<ReportRun>),
     /// The root can watch the host of the agent at this address.
     Watch { at: SocketAddr },
+    /// Another host, which is not that of the root, does not answer.
+    PeerCut { host: u32, cause: String },
 }
 
 /// A message from the root.
@@ -38,4 +42,6 @@ pub(in crate::boot) enum FromRoot {
     JobEnds { code: u8 },
     /// The agent can watch the host of the root at this address.
     Watch { at: SocketAddr },
+    /// The agent can watch another host at this address, because a rank of its host communicates with one there.
+    WatchPeer { host: u32, at: SocketAddr },
 }

@@ -16,7 +16,7 @@ pub(in crate::boot) struct RootCard {
 impl RootCard {
     /// Returns the card as a word of ASCII characters.
     pub(in crate::boot) fn to_text(&self) -> String {
-        let mut text = String::from("3/");
+        let mut text = String::from("4/");
         if let Some(key) = &self.key {
             // Writing to a string does not fail.
             let _ = write!(text, "{:016x}-", key.job);
@@ -36,7 +36,7 @@ impl RootCard {
     /// The text is not a card of this version.
     pub(in crate::boot) fn parse(text: &str) -> Result<RootCard, String> {
         let parse = || {
-            let (key, addresses) = text.strip_prefix("3/")?.split_once('/')?;
+            let (key, addresses) = text.strip_prefix("4/")?.split_once('/')?;
             let addresses = addresses.split(',').map(|at| at.parse().ok()).collect::<Option<Vec<_>>>()?;
             if key.is_empty() {
                 return Some(RootCard { key: None, addresses });

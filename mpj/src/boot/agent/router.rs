@@ -110,6 +110,14 @@ impl Router {
                 }
                 outgoing
             }
+            ToRoot::PeerCut { host: peer, cause } => {
+                let ranks = hosts.ranks_of(HostId(peer));
+                ranks
+                    .iter()
+                    .filter(|_| HostId(peer) != host)
+                    .for_each(|rank| monitor.lose(rank, &cause, now));
+                Vec::new()
+            }
             // The agent handles `Watch`.
             ToRoot::FromProcess { .. } | ToRoot::Watch { .. } => Vec::new(),
         };
@@ -144,7 +152,7 @@ impl Router {
                 vec![Outbound::Local(To::Joined, message)]
             }
             // The agent handles these.
-            FromRoot::Watch { .. } | FromRoot::JobEnds { .. } => Vec::new(),
+            FromRoot::Watch { .. } | FromRoot::WatchPeer { .. } | FromRoot::JobEnds { .. } => Vec::new(),
         }
     }
 

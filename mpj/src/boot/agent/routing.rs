@@ -178,6 +178,7 @@ impl Agent {
             match message {
                 FromRoot::JobEnds { code } => self.begin_end(code, Instant::now()),
                 FromRoot::Watch { at } => self.watch(HostId(0), at),
+                FromRoot::WatchPeer { host, at } => self.watch(HostId(host), at),
                 message => {
                     let outbound = self.router.on_root_message(message);
                     self.send(outbound);
@@ -212,9 +213,18 @@ impl Agent {
             }
         }
         for (host, message) in received {
-            if let ToRoot::Watch { at } = message {
-                self.watch(host, at);
-                continue;
+            match message {
+                ToRoot::Watch { at } => {
+                    self.watch(host, at);
+                    self.peer_watches.announced(host, at);
+                }
+                ToRoot::FromProcess { message: ToLauncher::Get { rank, .. }, .. } => {
+                    self.peer_watches.communicates(host, self.hosts.host_of(rank));
+                }
+                _ => {}
+            }
+            for (host, message) in self.peer_watches.take() {
+                self.send(vec![Outbound::Host(host, message)]);
             }
             let outbound = self.router.on_report(host, message, Instant::now());
             self.send(outbound);

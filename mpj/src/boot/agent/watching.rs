@@ -1,6 +1,6 @@
 //! The watches of an agent over other hosts, and what it does if one of them is cut off or its agent never connects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -9,7 +9,44 @@ use mpj_devices::HostId;
 
 use super::event_loop::{Agent, CONNECT_LIMIT, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
-use super::messages::ToRoot;
+use super::messages::{FromRoot, ToRoot};
+
+/// The pairs of other hosts whose ranks communicate, as the root knows them. In a pair, the host whose rank has
+/// requested the card of a rank of the other host watches that host: it can be cut off from this host, but not from
+/// the root.
+#[derive(Default)]
+pub(super) struct PeerWatches {
+    /// The addresses for watches.
+    announced: BTreeMap<HostId, SocketAddr>,
+    /// Each pair: the host that watches, and the other one.
+    pairs: BTreeSet<(HostId, HostId)>,
+    /// Messages for the agents of hosts that watch.
+    unsent: Vec<(HostId, FromRoot)>,
+}
+
+impl PeerWatches {
+    /// Records the address for watches of a host.
+    pub(super) fn announced(&mut self, host: HostId, at: SocketAddr) {
+        self.announced.insert(host, at);
+        let watching = self.pairs.iter().filter(|(_, peer)| *peer == host);
+        self.unsent.extend(watching.map(|(from, _)| (*from, FromRoot::WatchPeer { host: host.0, at })));
+    }
+
+    /// Records that a rank of a host begins to communicate with one of another host.
+    pub(super) fn communicates(&mut self, host: HostId, peer: Option<HostId>) {
+        let Some(peer) = peer.filter(|peer| *peer != host && *peer != HostId(0)) else { return };
+        if self.pairs.insert((host, peer))
+            && let Some(at) = self.announced.get(&peer)
+        {
+            self.unsent.push((host, FromRoot::WatchPeer { host: peer.0, at: *at }));
+        }
+    }
+
+    /// Returns the messages to send, and the hosts whose agents get them.
+    pub(super) fn take(&mut self) -> Vec<(HostId, FromRoot)> {
+        std::mem::take(&mut self.unsent)
+    }
+}
 
 impl Agent {
     /// Reports the ranks of a host dead if its agent has not connected to the root in time.
@@ -72,7 +109,12 @@ impl Agent {
         for (host, why) in cut {
             match &mut self.role {
                 Role::Root { .. } => self.lose_relay(host, &why),
-                Role::Relay(_) => self.lose_root(&why),
+                Role::Relay(_) if host == HostId(0) => self.lose_root(&why),
+                Role::Relay(upstream) => {
+                    let first = self.ranks.iter().next().unwrap_or(0);
+                    let cause = format!("{why} to the host of rank {first}");
+                    upstream.send(&ToRoot::PeerCut { host: host.0, cause }, None);
+                }
             }
         }
     }

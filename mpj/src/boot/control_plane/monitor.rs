@@ -99,7 +99,7 @@ impl JobMonitor {
                 self.fail(rank, format!("{ABORTED} with code {code}: {reason}"), exit_code(code), now)
             }
             ToLauncher::PeerLost { rank, cause } => {
-                self.lost.push_back((now + LOSS_DELAY, rank, cause));
+                self.lose(rank, &cause, now);
                 Vec::new()
             }
             ToLauncher::FailedDueTo { rank, cause_rank } => {
@@ -109,6 +109,11 @@ impl JobMonitor {
             // An agent requests no reports, and the control plane handles the other messages.
             _ => Vec::new(),
         })
+    }
+
+    /// Handles the report that a rank does not respond.
+    pub fn lose(&mut self, rank: u32, cause: &str, now: Instant) {
+        self.lost.push_back((now + LOSS_DELAY, rank, cause.to_owned()));
     }
 
     /// Returns the messages with all deaths that were sent.

@@ -32,9 +32,9 @@ fn cards_survive_the_text_form() {
     assert_eq!(RootCard::parse(&without_key.to_text()), Ok(without_key));
     for wrong in [
         "",
-        "3/",
+        "4/",
         "2/0/0/10.0.0.1:5",
-        "3/0-0/10.0.0.1:5",
+        "4/0-0/10.0.0.1:5",
         &text[1..],
         &text[..60],
         &text.replace("a5", "a"),

@@ -62,6 +62,27 @@ impl ProcessManager for Silent {
 }
 
 #[test]
+fn hosts_whose_ranks_communicate_watch_each_other() {
+    let at = |host: u32| SocketAddr::from(([10, 0, 0, host as u8], 5));
+    let message = |from: u32, host: u32| (HostId(from), FromRoot::WatchPeer { host, at: at(host) });
+    let mut watches = PeerWatches::default();
+    watches.announced(HostId(1), at(1));
+    // The root is watched anyway, and its own ranks need no watch beyond its own.
+    for peer in [Some(HostId(0)), Some(HostId(2)), None] {
+        watches.communicates(HostId(2), peer);
+    }
+    assert_eq!(watches.take(), []);
+    // The second pair waits for the address.
+    watches.communicates(HostId(2), Some(HostId(1)));
+    watches.communicates(HostId(1), Some(HostId(2)));
+    assert_eq!(watches.take(), [message(2, 1)]);
+    watches.announced(HostId(2), at(2));
+    assert_eq!(watches.take(), [message(1, 2)]);
+    watches.communicates(HostId(2), Some(HostId(1)));
+    assert_eq!(watches.take(), []);
+}
+
+#[test]
 fn agent_that_never_connects_is_a_failure() {
     let hosts = Hosts::from_runs([(HostId(0), 1), (HostId(1), 1)]).unwrap();
     let key = JobKey { job: 7, secret: [7; 32] };
