@@ -37,8 +37,6 @@ pub(crate) struct PmiClient {
     size: u32,
     /// The time for the next reply.
     limit: Duration,
-    /// Whether the process manager has sent something without a request, which stays in the socket.
-    ignores_input: bool,
 }
 
 impl PmiClient {
@@ -76,7 +74,7 @@ impl PmiClient {
 
     fn new(stream: UnixStream, rank: u32, size: u32) -> PmiClient {
         let (lines, store, limit) = (LineDecoder::default(), String::new(), REPLY_LIMIT);
-        PmiClient { stream, lines, store, rank, size, limit, ignores_input: false }
+        PmiClient { stream, lines, store, rank, size, limit }
     }
 
     fn init(&mut self) -> Result<(), String> {
@@ -222,18 +220,15 @@ impl ProcessManager for PmiClient {
     }
 
     fn sockets(&self) -> Vec<BorrowedFd<'_>> {
-        if self.ignores_input { Vec::new() } else { vec![self.stream.as_fd()] }
+        vec![self.stream.as_fd()]
     }
 
     fn poll(&mut self) -> Result<Vec<(u32, String)>, String> {
-        let mut byte = [0];
-        // A process manager sends nothing without a request, so this finds the end of the connection only.
-        match rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return Err(GONE.into()),
-            Ok(_) => self.ignores_input = true,
-            Err(_) => {}
+        // A process manager should send nothing without a request. If it does, that has no effect.
+        match rustix::net::recv(&self.stream, &mut [0; 4096], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Err(GONE.into()),
+            Ok(_) | Err(_) => Ok(Vec::new()),
         }
-        Ok(Vec::new())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of PMI-1 with process managers that follow a script.
 
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
@@ -134,6 +135,74 @@ fn replies_of_something_else_are_errors() {
     ] {
         let outcome = with(&[(INIT[0].0, reply)], |_| Ok(()));
         assert_eq!(outcome.unwrap_err(), why, "{reply:.100}");
+    }
+}
+
+/// Connects to a process manager at a port, which sends this text, repeatedly if `is_endless`, and then only reads.
+fn connect_to(text: String, is_endless: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().to_string();
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The client closes its end at the first error.
+        while stream.write_all(text.as_bytes()).is_ok() && is_endless {}
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let why = PmiClient::connect(&port, "0").unwrap_err();
+    served.join().unwrap();
+    why
+}
+
+#[test]
+fn hostile_pmi_port_servers_are_errors() {
+    let set = |fields: &[&str]| {
+        fields.iter().fold("cmd=initack\n".to_owned(), |text, field| text + "cmd=set " + field + "\n")
+    };
+    let closed = "the process manager has exited or closed its connection";
+    for (text, why) in [
+        (String::new(), closed),
+        ("cmd=initack\n".into(), closed),
+        (set(&["size=4", "rank=1"]), closed),
+        (set(&["size=4", "rank=1", "debug=0"]), closed),
+        ("HTTP/1.1 400 Bad Request\r\n".into(), "the process manager sent 'HTTP/1.1' instead of a field"),
+        ("cmd=initack rc=1 msg=no\n".into(), "the process manager sent error 1 for initack: no"),
+        ("cmd=initack\ncmd=barrier_out\n".into(), "the process manager sent 'barrier_out' instead of 'set'"),
+        (set(&["size=0", "rank=0", "debug=0"]), "the process manager sent rank 0 of 0 ranks"),
+        (set(&["rank=0", "debug=0", "a=b"]), "the process manager sent rank 0 of 0 ranks"),
+        (set(&["size=4", "rank=4", "debug=0"]), "the process manager sent rank 4 of 4 ranks"),
+        (
+            set(&["size=4", "rank=-1", "debug=0"]),
+            "the process manager sent rank=-1, which is not a valid number",
+        ),
+        (
+            set(&["size=99999999999"]),
+            "the process manager sent size=99999999999, which is not a valid number",
+        ),
+    ] {
+        assert_eq!(connect_to(text.clone(), false), why, "{text}");
+    }
+    for (text, why) in [
+        ("x".repeat(4096), "the process manager sent a line of more than 16384 bytes"),
+        (set(&["size=4"]), "the process manager sent 'initack' instead of 'set'"),
+        ("cmd=initack\n".into(), "the process manager sent 'initack' instead of 'set'"),
+    ] {
+        assert_eq!(connect_to(text.clone(), true), why, "{text:.100}");
+    }
+}
+
+#[test]
+fn end_after_an_unsolicited_line_is_noticed() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let served = std::thread::spawn(move || {
+        let _requests = serve_init(&ours);
+        (&ours).write_all(b"cmd=barrier_out\n").unwrap();
+    });
+    let mut client = PmiClient::inherited(theirs, 1, 4).unwrap();
+    served.join().unwrap();
+    let begun = std::time::Instant::now();
+    while client.poll().is_ok() {
+        assert!(begun.elapsed() < LONG && !client.sockets().is_empty(), "the end is not noticed");
     }
 }
 

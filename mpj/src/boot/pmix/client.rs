@@ -238,14 +238,12 @@ impl ProcessManager for PmixClient {
     // Events of the server have no effect.
     fn poll(&mut self) -> Result<Vec<(u32, String)>, String> {
         let mut bytes = [0; 4096];
-        loop {
-            match rustix::net::recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return Err(CLOSED.into()),
-                Ok((_, count)) => self.frames.push(&bytes[..count]),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => break,
-                Err(e) => return Err(broken(&e.into())),
-            }
+        // One read only: the agent does other work between the messages of a server that never pauses.
+        match rustix::net::recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Err(CLOSED.into()),
+            Ok((_, count)) => self.frames.push(&bytes[..count]),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(e) => return Err(broken(&e.into())),
         }
         while self.frames.next().map_err(refuse)?.is_some() {}
         Ok(Vec::new())

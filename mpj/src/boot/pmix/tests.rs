@@ -148,6 +148,21 @@ fn rank_that_never_starts_is_an_error() {
     served.join().unwrap();
 }
 
+#[test]
+fn server_without_a_pause_does_not_keep_its_client() {
+    let (at, served) = server(|mut stream| {
+        accept(&mut stream);
+        reply(&mut stream, &JOB_INFO, &job(&[0, 0]));
+        while stream.write_all(&frame(7, 0, &[0; 60_000])).is_ok() {}
+    });
+    let mut client = PmixClient::connect(&at, LONG).unwrap();
+    for _ in 0..100 {
+        assert_eq!(client.poll(), Ok(Vec::new()));
+    }
+    drop(client);
+    served.join().unwrap();
+}
+
 /// Asserts that a client of this server reports an error with this text.
 fn assert_fails(limit: Duration, serve: fn(&mut TcpStream), why: &str) {
     let (at, served) = server(move |mut stream| {
