@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("abort_ends_the_hydra_job_of_a_stopped_rank_0", || {
         HYDRA.abort_ends_the_job_of_a_stopped_rank_0(TWO_HOSTS)
     }),
+    ("missing_ranks_of_a_hydra_host_are_listed", || HYDRA.missing_ranks_of_the_host_are_listed("PMI_RANK")),
     ("pmi_port_is_used_without_a_descriptor", pmi_port_is_used_without_a_descriptor),
     ("stale_pmi_variables_are_errors", stale_pmi_variables_are_errors),
 ];

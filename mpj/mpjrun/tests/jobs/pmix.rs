@@ -11,6 +11,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("open_mpi_hosts_with_networks_of_their_own", open_mpi_hosts_with_networks_of_their_own),
     ("failure_gives_the_exit_code_of_mpirun", || OPEN_MPI.failures_give_the_exit_code()),
     ("killed_processes_end_the_open_mpi_job", || OPEN_MPI.killed_processes_end_the_job()),
+    ("missing_ranks_of_an_open_mpi_host_are_listed", || {
+        OPEN_MPI.missing_ranks_of_the_host_are_listed("PMIX_RANK")
+    }),
     ("stale_pmix_variables_are_errors", stale_pmix_variables_are_errors),
 ];
 

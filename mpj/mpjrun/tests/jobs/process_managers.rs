@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::boot_cases::CASES;
 use super::job::{Ended, Job, kill, limit, pid, wait_for_exit, watch};
 use super::message_programs::PROGRAMS;
+use super::mismatch::time_factor;
 use super::program::say;
 
 #[derive(Clone, Copy)]
@@ -90,6 +91,22 @@ impl Manager {
             assert!(begun.elapsed() < limit(60), "{role}: {:?}", begun.elapsed());
         }
         assert_eq!(self.run("-n 3", "exit5-after").code, Some(5), "a code after mpj::run");
+    }
+
+    /// Rank 1, which `variable` names, never starts.
+    pub(crate) fn missing_ranks_of_the_host_are_listed(&self, variable: &str) {
+        if self.is_missing() {
+            return;
+        }
+        let seconds = (5 * time_factor()).to_string();
+        let mut command = Command::new(self.program);
+        command.args(self.args.split_whitespace()).args(["-n", "3", "sh", "-c"]);
+        command.arg(format!("[ ${variable} = 1 ] && exec sleep 100; exec \"$RANKS\" rank fine"));
+        command.env("RANKS", std::env::current_exe().unwrap()).env("MPJ_RENDEZVOUS_TIMEOUT", &seconds);
+        let ended = watch(command.env_remove("RUST_BACKTRACE").stdin(Stdio::null())).0.end();
+        let why = "MPJ_RENDEZVOUS_TIMEOUT is the limit; missing on this host: rank 1";
+        assert!(ended.err.iter().any(|line| line.starts_with("mpj: ") && line.ends_with(why)), "{ended:#?}");
+        assert_ne!(ended.code, Some(0), "{ended:#?}");
     }
 
     /// A killed rank, a killed agent and a killed process manager end all processes of the job.

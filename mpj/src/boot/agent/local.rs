@@ -36,6 +36,13 @@ impl LocalNames {
         format!("{}-{rank}", self.base)
     }
 
+    /// Returns whether no process has bound the socket of a rank, as far as the kernel lists the sockets.
+    pub(in crate::boot) fn is_free(&self, rank: u32) -> bool {
+        let name = format!("@{}", self.of_rank(rank));
+        let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        sockets.starts_with("Num") && !sockets.lines().any(|line| line.ends_with(&name))
+    }
+
     fn rank_of(&self, name: &[u8]) -> Option<u32> {
         str::from_utf8(name).ok()?.strip_prefix(&self.base)?.strip_prefix('-')?.parse().ok()
     }
@@ -211,6 +218,16 @@ mod tests {
             assert_eq!(got, [rank as u8]);
         }
         assert!(listener.accept().unwrap().is_none());
+    }
+
+    #[test]
+    fn socket_of_a_rank_is_free_until_it_is_bound() {
+        let names = names("free");
+        assert!(names.is_free(3));
+        let socket = RankSocket::bind(&names, 3).unwrap();
+        assert!(!names.is_free(3) && names.is_free(33));
+        drop(socket);
+        assert!(names.is_free(3));
     }
 
     #[test]

@@ -11,9 +11,9 @@ mod session;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mpj_devices::{HostId, Hosts, JobKey, ShmDriver};
+use mpj_devices::{HostId, HostRanks, Hosts, JobKey, ShmDriver};
 
 use super::agent::{
     self, AgentSetup, LocalListener, LocalNames, Peers, RankSocket, RootCard, RootListener, WatchPort,
@@ -21,6 +21,7 @@ use super::agent::{
 use super::control_plane::host_segment;
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::proven::random_bytes;
+use super::rendezvous::gathering::list_ranks;
 use crate::config::{self, Config, DEVICES, Number};
 use crate::run::Caller;
 pub(super) use session::{KILL_WAIT, ManagedSession, OUTPUT_TIME};
@@ -174,8 +175,27 @@ fn prepare(manager: &mut dyn ProcessManager) -> Result<(RankSocket, Option<Agent
         let setup = prepare_agent(manager, hosts, host, names, &config)?;
         return Ok((socket, Some(setup)));
     }
-    manager.fence(start_limit(&config))?;
+    fence(manager, &names, &hosts.ranks_of(host), &config)?;
     Ok((socket, None))
+}
+
+/// Waits for all ranks. If the time has passed, the error also lists the missing ranks of this host: a process manager
+/// does not state which ranks are missing.
+fn fence(
+    manager: &mut dyn ProcessManager,
+    names: &LocalNames,
+    ranks: &HostRanks,
+    config: &Config,
+) -> Result<(), String> {
+    let (begun, limit) = (Instant::now(), start_limit(config));
+    manager.fence(limit).map_err(|why| {
+        if begun.elapsed() < limit || !manager.kills_processes() {
+            return why;
+        }
+        let missing: Vec<u32> = ranks.iter().filter(|rank| names.is_free(*rank)).collect();
+        let missing = if missing.is_empty() { "none".into() } else { list_ranks(missing.into_iter()) };
+        format!("{why}; missing on this host: {missing}")
+    })
 }
 
 fn prepare_agent(
@@ -186,10 +206,11 @@ fn prepare_agent(
     config: &Config,
 ) -> Result<AgentSetup, String> {
     let devices = config::devices(config.text(&DEVICES))?;
-    let ranks = hosts.ranks_of(host).len();
-    let shares = devices.as_ref().map_or(ranks > 1, |names| names.iter().any(|name| name == ShmDriver::NAME));
-    let segment = shares.then(|| host_segment(ranks, config, "", &mut 0)).transpose()?;
-    let listener = LocalListener::bind(names)?;
+    let ranks = hosts.ranks_of(host);
+    let shares =
+        devices.as_ref().map_or(ranks.len() > 1, |names| names.iter().any(|name| name == ShmDriver::NAME));
+    let segment = shares.then(|| host_segment(ranks.len(), config, "", &mut 0)).transpose()?;
+    let listener = LocalListener::bind(names.clone())?;
     let (key, peers) = if host == FIRST_HOST {
         let shared = manager.shared_key();
         let key = shared.clone().map_or_else(random_key, Ok)?;
@@ -199,10 +220,10 @@ fn prepare_agent(
             let key = shared.is_none().then(|| key.clone());
             manager.put(ROOT_KEY, &RootCard { key, addresses: root.addresses().to_vec() }.to_text())?;
         }
-        manager.fence(start_limit(config))?;
+        fence(manager, &names, &ranks, config)?;
         (key, Peers::Root(root))
     } else {
-        manager.fence(start_limit(config))?;
+        fence(manager, &names, &ranks, config)?;
         let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
         let key = manager.shared_key().or(card.key).ok_or("the first rank has put no key of the job")?;
         let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count())?;

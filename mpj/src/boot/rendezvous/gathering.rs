@@ -126,25 +126,30 @@ impl Gathering {
 
     /// Lists the ranks that have not reached a step, such as `ranks 2, 5-7`.
     pub fn missing(&self, step: Step) -> String {
-        /// Longer lists are truncated.
-        const MAX_RUNS: usize = 16;
         let is_missing = |rank: &u32| self.ranks.get(rank).is_none_or(|(reached, ..)| *reached < step);
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for rank in (1..self.size).filter(is_missing) {
-            match runs.last_mut().filter(|(_, last)| *last + 1 == rank) {
-                Some((_, last)) => *last = rank,
-                None => runs.push((rank, rank)),
-            }
-        }
-        let mut text = String::from(if matches!(runs[..], [(a, b)] if a == b) { "rank" } else { "ranks" });
-        for (at, (first, last)) in runs.iter().take(MAX_RUNS).enumerate() {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{} {first}", if at == 0 { "" } else { "," });
-            let _ = if last > first { write!(text, "-{last}") } else { Ok(()) };
-        }
-        if runs.len() > MAX_RUNS {
-            text.push_str(", …");
-        }
-        text
+        list_ranks((1..self.size).filter(is_missing))
     }
+}
+
+/// Lists ranks in increasing order, such as `ranks 2, 5-7`.
+pub(in crate::boot) fn list_ranks(ranks: impl Iterator<Item = u32>) -> String {
+    /// Longer lists are truncated.
+    const MAX_RUNS: usize = 16;
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut().filter(|(_, last)| *last + 1 == rank) {
+            Some((_, last)) => *last = rank,
+            None => runs.push((rank, rank)),
+        }
+    }
+    let mut text = String::from(if matches!(runs[..], [(a, b)] if a == b) { "rank" } else { "ranks" });
+    for (at, (first, last)) in runs.iter().take(MAX_RUNS).enumerate() {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{} {first}", if at == 0 { "" } else { "," });
+        let _ = if last > first { write!(text, "-{last}") } else { Ok(()) };
+    }
+    if runs.len() > MAX_RUNS {
+        text.push_str(", …");
+    }
+    text
 }
