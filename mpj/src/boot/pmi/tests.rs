@@ -1,9 +1,10 @@
 //! Tests of PMI-1 with process managers that follow a script.
 
+mod jobs;
+
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{Shutdown, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,8 +13,7 @@ use mpj_devices::HostId;
 use super::client::PmiClient;
 use super::mapping::place;
 use super::message::{LineDecoder, MAX_LINE, MAX_REQUEST, MAX_VALUE_LEN, PmiReply, request};
-use crate::boot::Boot;
-use crate::boot::managed::{self, ProcessManager};
+use crate::boot::managed::ProcessManager;
 
 /// Long enough for ranks that start.
 const LONG: Duration = Duration::from_secs(60);
@@ -300,86 +300,6 @@ fn invalid_maps_are_rejected() {
         let why = place(map, 4).unwrap_err();
         assert!(why.starts_with("the process manager's map of ranks to hosts is invalid ("), "{map}: {why}");
     }
-}
-
-/// Serves one rank of a job on one host; returns its requests.
-fn serve(stream: UnixStream, store: &str, barrier: &Barrier) -> Vec<String> {
-    let mut requests = Vec::new();
-    for line in BufReader::new(&stream).lines().map_while(Result::ok) {
-        let reply = match line.split(' ').next() {
-            Some("cmd=init") => INIT[0].1.trim_end(),
-            Some("cmd=get_my_kvsname") => &format!("cmd=my_kvsname kvsname={store}"),
-            Some("cmd=get") => "cmd=get_result rc=0 value=(vector,(0,1,1))",
-            Some("cmd=barrier_in") => {
-                barrier.wait();
-                "cmd=barrier_out"
-            }
-            Some("cmd=finalize") => "cmd=finalize_ack",
-            Some("cmd=abort") => {
-                requests.push(line);
-                break;
-            }
-            _ => panic!("unexpected request: {line}"),
-        };
-        (&stream).write_all(format!("{reply}\n").as_bytes()).unwrap();
-        requests.push(line);
-    }
-    requests
-}
-
-/// Ranks join, pass a fence, exchange values and leave. Each makes five requests, whatever the number of ranks.
-#[test]
-fn requests_do_not_depend_on_the_number_of_ranks() {
-    for size in [2, 3, 17] {
-        let store = format!("store-{}-{size}", std::process::id());
-        let barrier = Arc::new(Barrier::new(size as usize));
-        let rank = |rank: u32| {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            let (store, barrier) = (store.clone(), Arc::clone(&barrier));
-            let served = std::thread::spawn(move || serve(ours, &store, &barrier));
-            let run = move || {
-                let client = PmiClient::inherited(theirs, rank, size).unwrap();
-                let boot = managed::join(Box::new(client), |_| ()).unwrap().remove(0);
-                assert_eq!((boot.rank(), boot.size(), boot.hosts().count()), (rank, size, 1));
-                boot.put("k", &rank.to_le_bytes()).unwrap();
-                boot.fence().unwrap();
-                let (sender, got) = std::sync::mpsc::channel();
-                let next = (rank + 1) % size;
-                boot.get(next, "k", Box::new(move |value| sender.send(value).unwrap()));
-                assert_eq!(got.recv().unwrap(), Ok(next.to_le_bytes().to_vec()));
-                boot.roster().report(rank, mpj_devices::Exit::Left);
-                boot.leave();
-            };
-            (std::thread::spawn(run), served)
-        };
-        let ranks: Vec<_> = (0..size).map(rank).collect();
-        for (run, served) in ranks {
-            run.join().unwrap();
-            let requests = served.join().unwrap();
-            assert_eq!(requests.len(), 5, "{requests:?}");
-        }
-    }
-}
-
-/// Slurm reports no process that exits, and the agent gets no connection whose end it could read.
-#[test]
-fn rank_that_exits_between_barrier_and_agent_ends_the_job() {
-    let store = format!("store-{}-exits", std::process::id());
-    let barrier = Arc::new(Barrier::new(2));
-    let client = |rank| {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (store, barrier) = (store.clone(), Arc::clone(&barrier));
-        let served = std::thread::spawn(move || serve(ours, &store, &barrier));
-        (PmiClient::inherited(theirs, rank, 2).unwrap(), served)
-    };
-    let (first, served) = client(0);
-    let (mut second, _) = client(1);
-    let exits = std::thread::spawn(move || second.fence(LONG));
-    let boot = managed::join(Box::new(first), |_| ()).unwrap().remove(0);
-    assert_eq!(exits.join().unwrap(), Ok(()));
-    boot.fence().unwrap_err();
-    let requests = served.join().unwrap();
-    assert_eq!(requests.last().map(String::as_str), Some("cmd=abort exitcode=1"), "{requests:?}");
 }
 
 #[test]
