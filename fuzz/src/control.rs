@@ -20,7 +20,7 @@ pub fn control(bytes: &[u8]) {
     }
 }
 
-fn feed_frames<T>(input: &mut Input<'_>, choose: fn(&mut Input<'_>) -> T)
+pub(crate) fn feed_frames<T>(input: &mut Input<'_>, choose: fn(&mut Input<'_>) -> T)
 where
     T: Serialize + DeserializeOwned + PartialEq + Debug,
 {

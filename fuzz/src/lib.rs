@@ -14,6 +14,8 @@
 //! | [`handshake`] | the handshake that authenticates a connection |
 //! | [`control`] | messages between `mpjrun` and its processes |
 //! | [`startup`] | texts of process managers and sites, and the ranks at a rendezvous |
+//! | [`texts`] | cards, ports, addresses, variables, and values in segments |
+//! | [`streams`] | messages of agents, of ranks at a rendezvous, and of PMIx servers, in pieces |
 //! | [`pmix`] | statements of PMIx servers about jobs, compared with a model |
 //! | [`shared`] | headers of shared memory segments |
 //! | [`segment`] | shared memory that is overwritten while two ranks communicate |
@@ -38,6 +40,8 @@ mod sections;
 mod segment;
 mod shared;
 mod startup;
+mod streams;
+mod texts;
 mod types;
 
 // Models and fixtures of other crates' tests, included by path: a crate for them would cause cyclic dependencies.
@@ -72,13 +76,15 @@ pub use sections::sections;
 pub use segment::segment;
 pub use shared::shared;
 pub use startup::startup;
+pub use streams::streams;
+pub use texts::texts;
 pub use types::types;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("sections", sections),
     ("round_trip", round_trip),
     ("receiver", receiver),
@@ -91,6 +97,8 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("handshake", handshake),
     ("control", control),
     ("startup", startup),
+    ("texts", texts),
+    ("streams", streams),
     ("pmix", pmix),
     ("shared", shared),
     ("segment", segment),

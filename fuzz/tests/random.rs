@@ -43,6 +43,8 @@ targets! {
     handshake 4000
     control 4000
     startup 4000
+    texts 4000
+    streams 4000
     pmix 4000
     shared 1000
     segment 1000

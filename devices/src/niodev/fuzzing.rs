@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::address::NioCard;
 use super::connection::TcpConnection;
 use super::handshake::{Handshake, HandshakeAction, Identity, NIODEV, Verdict};
+use super::network::PortRange;
 use super::poller::Poller;
 use super::reader::{CloseReason, Reader};
 use super::recv_buffer::RecvBuffer;
-use crate::device::{PeerId, Sink};
+use crate::device::{Address, PeerId, Sink};
 use crate::site::JobKey;
 use crate::sys::OwnedFd;
 
@@ -35,6 +37,18 @@ impl FuzzConnection {
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
         self.reader.read(&mut self.recv_buffer, sink).map_err(|end| end == CloseReason::Goodbye)
     }
+}
+
+/// Parses the card of a rank. Returns the number of its addresses, and the card as bytes.
+pub fn card(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let card = NioCard::of(&Address(bytes.to_vec()))?;
+    Some((card.at.len(), card.to_address().0))
+}
+
+/// Parses a range of ports. Returns its first ports, beginning at one that depends on `seed`, and its text.
+pub fn port_range(text: &str, seed: u32) -> Option<(Vec<u16>, String)> {
+    let range = PortRange::parse(text)?;
+    Some((range.ports(seed).take(100).collect(), range.to_string()))
 }
 
 /// Rank 1 or rank 2 of a job of four ranks, in a handshake.

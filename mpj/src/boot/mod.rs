@@ -1,7 +1,8 @@
 //! Start-up: the number of a rank, a key-value store for use before the ranks can send messages, and the failure
 //! detector. `README.md` in this folder describes how the processes learn that a rank has exited.
 
-mod agent;
+#[doc(hidden)]
+pub mod agent;
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
 mod control_fd;
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! One agent per host, on a thread of the host's first rank. `README.md` in this folder describes what it does.
 
 mod event_loop;
+pub mod fuzzing;
 mod host_watch;
 mod local;
 mod messages;

@@ -10,14 +10,11 @@ use mpj_devices::{HostId, Hosts};
 use rustix::net::RecvFlags;
 
 use super::mapping;
-use super::message::{LineDecoder, MAX_VALUE_LEN, PmiReply, request};
+use super::message::{LineDecoder, MAX_SEGMENTS, MAX_VALUE_LEN, PmiReply, join_segments, request};
 use crate::boot::managed::{ProcessManager, RANK_MISSING};
 
 /// The time that the process manager has for a reply, except to a barrier. A reply needs no other rank.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
-
-/// The largest number of segments of a value.
-const MAX_SEGMENTS: usize = 8;
 
 /// The advice about variables of another job.
 const LEFT_OVER: &str = "if the variables PMI_* are left over from another job, unset them, or set MPJ_LAUNCHER=none to \
@@ -186,19 +183,11 @@ impl ProcessManager for PmiClient {
     }
 
     fn get(&mut self, key: &str) -> Result<String, String> {
-        let (mut value, mut count) = (String::new(), 1);
-        for at in 0..MAX_SEGMENTS {
-            let segment = self.get_raw(&format!("{key}-{at}"))?;
-            let parts =
-                segment.split_once(':').and_then(|(of, text)| Some((of.parse::<usize>().ok()?, text)));
-            let (of, text) = parts.ok_or_else(|| refuse(format!("an invalid value of {key}")))?;
-            value.push_str(text);
-            count = of;
-            if at + 1 >= count {
-                return Ok(value);
-            }
-        }
-        Err(refuse(format!("a value of {key} with {count} segments")))
+        let mut failure = None;
+        let value = join_segments(|at| {
+            self.get_raw(&format!("{key}-{at}")).map_err(|why| failure.insert(why).clone())
+        });
+        value.map_err(|why| failure.unwrap_or_else(|| refuse(format!("{why} of {key}"))))
     }
 
     fn fence(&mut self, limit: Duration) -> Result<(), String> {

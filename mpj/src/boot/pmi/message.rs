@@ -30,6 +30,29 @@ pub const MAX_REQUEST: usize = 1000;
 /// because some process managers truncate values without an error.
 pub const MAX_VALUE_LEN: usize = 512;
 
+/// The largest number of segments of a value.
+pub const MAX_SEGMENTS: usize = 8;
+
+/// Joins the segments of a value. `get` returns a segment, by its number: the number of segments, a colon, and a part
+/// of the value.
+///
+/// # Errors
+/// The error of `get`, or a segment has another form, or the value has too many segments.
+pub fn join_segments(mut get: impl FnMut(usize) -> Result<String, String>) -> Result<String, String> {
+    let (mut value, mut count) = (String::new(), 1);
+    for at in 0..MAX_SEGMENTS {
+        let segment = get(at)?;
+        let parts = segment.split_once(':').and_then(|(of, text)| Some((of.parse::<usize>().ok()?, text)));
+        let (of, text) = parts.ok_or("an invalid value")?;
+        value.push_str(text);
+        count = of;
+        if at + 1 >= count {
+            return Ok(value);
+        }
+    }
+    Err(format!("a value with {count} segments"))
+}
+
 /// A reply: its fields, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PmiReply {

@@ -225,7 +225,7 @@ fn invalid_values_are_errors() {
     let gets: Vec<String> = (0..8).map(|at| format!("cmd=get kvsname=kvs_7 key=k-{at}")).collect();
     let script: Vec<_> = gets.iter().map(|get| (&**get, "cmd=get_result rc=0 value=1000:a\n")).collect();
     let why = joined(&script, |client| client.get("k")).unwrap_err();
-    assert_eq!(why, "the process manager sent a value of k with 1000 segments");
+    assert_eq!(why, "the process manager sent a value with 1000 segments of k");
     let socket = UnixStream::pair().unwrap().0;
     let why = PmiClient::inherited(socket, 4, 4).unwrap_err();
     assert_eq!(why, "the process manager sent rank 4 of 4 ranks");

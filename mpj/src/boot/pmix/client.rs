@@ -141,7 +141,7 @@ impl PmixClient {
         let until = Instant::now() + limit;
         let what = format!("a reply to {command:?}");
         loop {
-            while let Some((tag, body)) = self.frames.next().map_err(refuse)? {
+            while let Some((tag, body)) = self.frames.next_frame().map_err(refuse)? {
                 // Other messages are events, which have no effect.
                 if tag == wanted {
                     return check(command, body);
@@ -245,7 +245,7 @@ impl ProcessManager for PmixClient {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Err(e) => return Err(broken(&e.into())),
         }
-        while self.frames.next().map_err(refuse)?.is_some() {}
+        while self.frames.next_frame().map_err(refuse)?.is_some() {}
         Ok(Vec::new())
     }
 }

@@ -10,27 +10,28 @@
 const HEADER: usize = 16;
 
 /// The largest body. The map of ranks to hosts of the largest job has about 20 MiB.
-pub(super) const MAX_BODY: usize = 64 << 20;
+pub const MAX_BODY: usize = 64 << 20;
 
 /// Returns a frame with the header of a request.
-pub(super) fn frame(client: u32, tag: u32, body: &[u8]) -> Vec<u8> {
+pub fn frame(client: u32, tag: u32, body: &[u8]) -> Vec<u8> {
     let len = u64::from((body.len() as u32).to_be());
     [&client.to_be_bytes()[..], &tag.to_be_bytes(), &len.to_ne_bytes(), body].concat()
 }
 
 /// Assembles frames from pieces of any length.
 #[derive(Default, Debug)]
-pub(super) struct PmixFrames {
+pub struct PmixFrames {
     bytes: Vec<u8>,
 }
 
 impl PmixFrames {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// Appends received bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Removes the first `N` bytes, if they have arrived.
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let first = *self.bytes.first_chunk::<N>()?;
         self.bytes.drain(..N);
         Some(first)
@@ -40,7 +41,7 @@ impl PmixFrames {
     ///
     /// # Errors
     /// The frame is longer than the limit.
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Vec<u8>)>, String> {
+    pub fn next_frame(&mut self) -> Result<Option<(u32, Vec<u8>)>, String> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else { return Ok(None) };
         let [_, _, _, _, t0, t1, t2, t3, len @ ..] = *header;
         let len = u32::from_be(u64::from_ne_bytes(len) as u32) as usize;

@@ -31,7 +31,7 @@
 
 pub mod buffer;
 mod client;
-mod frames;
+pub mod frames;
 pub mod get_reply;
 pub mod job_info;
 pub mod packer;
@@ -46,6 +46,7 @@ use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed::{self, ProcessManager};
 use client::{PmixClient, REPLY_LIMIT};
 use server::ServerAddress;
+pub use server::parse_address;
 
 /// Returns whether the variables are those of a PMIx server, which only states the number of ranks to its clients.
 ///

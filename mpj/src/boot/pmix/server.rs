@@ -54,7 +54,7 @@ pub(super) const LEFT_OVER: &str = "if the variables PMIX_* are left over from a
                                     MPJ_LAUNCHER=none to run this process as a job of its own";
 
 /// Parses `NAME;tcp4://ADDRESS:PORT` or `NAME;tcp6://ADDRESS:PORT`.
-fn parse_address(uri: &str) -> Option<SocketAddr> {
+pub fn parse_address(uri: &str) -> Option<SocketAddr> {
     let (_, transport) = uri.split_once(';')?;
     let address = transport.strip_prefix("tcp4://").or_else(|| transport.strip_prefix("tcp6://"))?;
     let (address, port) = address.rsplit_once(':')?;

@@ -295,7 +295,7 @@ fn frames_are_assembled_from_pieces_of_any_length() {
         let (mut decoder, mut found) = (PmixFrames::default(), Vec::new());
         for bytes in wire.chunks(piece) {
             decoder.push(bytes);
-            found.extend(std::iter::from_fn(|| decoder.next().unwrap()));
+            found.extend(std::iter::from_fn(|| decoder.next_frame().unwrap()));
         }
         assert_eq!(found, [(101, b"first".to_vec()), (0, vec![]), (102, b"x".to_vec())], "{piece}");
     }
@@ -303,7 +303,7 @@ fn frames_are_assembled_from_pieces_of_any_length() {
     let mut header = frame(7, 101, b"");
     header[8..].copy_from_slice(&length_field(MAX_BODY as u32 + 1));
     decoder.push(&header);
-    assert!(decoder.next().unwrap_err().contains("but the limit is"));
+    assert!(decoder.next_frame().unwrap_err().contains("but the limit is"));
 }
 
 #[test]

@@ -100,19 +100,22 @@ const OF_MPJRUN: [&str; 2] = [CONTROL_VAR, "MPJ_CORES"];
 
 /// The rank of a process and its rendezvous.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
-    pub(super) rank: u32,
-    pub(super) size: u32,
+pub struct Found {
+    /// The rank of the process.
+    pub rank: u32,
+    /// The number of ranks.
+    pub size: u32,
     /// `None` if the job has one rank.
-    pub(super) address: Option<RendezvousAddress>,
-    pub(super) job: String,
+    pub address: Option<RendezvousAddress>,
+    /// A name that distinguishes the job from others with the same secret.
+    pub job: String,
 }
 
 /// Returns the rank of this process according to its variables; `None` if no source applies.
 ///
 /// # Errors
 /// A variable is missing or invalid.
-pub(super) fn find(get: Variables<'_>, is_requested: bool) -> Result<Option<Found>, String> {
+pub fn find(get: Variables<'_>, is_requested: bool) -> Result<Option<Found>, String> {
     let is_present = |source: &&Source| source.present.iter().all(|name| get(name).is_some());
     let mut present = SOURCES.iter().filter(is_present);
     let Some(source) = present.find(|source| is_requested || (source.is_automatic)(get)) else {
