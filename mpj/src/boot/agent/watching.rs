@@ -11,6 +11,10 @@ use super::event_loop::{Agent, CONNECT_LIMIT, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
 use super::messages::{FromRoot, ToRoot};
 
+/// The maximum number of hosts, other than that of the root, that one agent watches. In an all-to-all between many hosts,
+/// the number of watches would grow with the square of the number of hosts.
+const MAX_PEER_WATCHES: usize = 64;
+
 /// The pairs of other hosts whose ranks communicate, as the root knows them. In a pair, the host whose rank has
 /// requested the card of a rank of the other host watches that host: it can be cut off from this host, but not from
 /// the root.
@@ -35,7 +39,9 @@ impl PeerWatches {
     /// Records that a rank of a host begins to communicate with one of another host.
     pub(super) fn communicates(&mut self, host: HostId, peer: Option<HostId>) {
         let Some(peer) = peer.filter(|peer| *peer != host && *peer != HostId(0)) else { return };
-        if self.pairs.insert((host, peer))
+        let watched = self.pairs.range((host, HostId(0))..=(host, HostId(u32::MAX))).count();
+        if watched < MAX_PEER_WATCHES
+            && self.pairs.insert((host, peer))
             && let Some(at) = self.announced.get(&peer)
         {
             self.unsent.push((host, FromRoot::WatchPeer { host: peer.0, at: *at }));

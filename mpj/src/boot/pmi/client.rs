@@ -57,14 +57,16 @@ impl PmiClient {
         })?;
         let mut client = Self::new(UnixStream::from(OwnedFd::from(stream)), 0, 0);
         client.call(&request("initack", &[("pmiid", id)])?, "initack")?;
+        let mut rank = None;
         for _ in 0..3 {
             let set = client.reply("set")?;
             if set.get("size").is_some() {
                 client.size = set.number("size").map_err(refuse)?;
             } else if set.get("rank").is_some() {
-                client.rank = set.number("rank").map_err(refuse)?;
+                rank = Some(set.number("rank").map_err(refuse)?);
             }
         }
+        client.rank = rank.ok_or_else(|| refuse("no rank".into()))?;
         client.init()?;
         Ok(client)
     }

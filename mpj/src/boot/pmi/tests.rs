@@ -170,6 +170,7 @@ fn hostile_pmi_port_servers_are_errors() {
         ("cmd=initack\ncmd=barrier_out\n".into(), "the process manager sent 'barrier_out' instead of 'set'"),
         (set(&["size=0", "rank=0", "debug=0"]), "the process manager sent rank 0 of 0 ranks"),
         (set(&["rank=0", "debug=0", "a=b"]), "the process manager sent rank 0 of 0 ranks"),
+        (set(&["size=4", "debug=0", "a=b"]), "the process manager sent no rank"),
         (set(&["size=4", "rank=4", "debug=0"]), "the process manager sent rank 4 of 4 ranks"),
         (
             set(&["size=4", "rank=-1", "debug=0"]),

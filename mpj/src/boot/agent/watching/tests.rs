@@ -80,6 +80,11 @@ fn hosts_whose_ranks_communicate_watch_each_other() {
     assert_eq!(watches.take(), [message(1, 2)]);
     watches.communicates(HostId(2), Some(HostId(1)));
     assert_eq!(watches.take(), []);
+    for host in 3..200 {
+        watches.announced(HostId(host), at(host));
+        watches.communicates(HostId(1), Some(HostId(host)));
+    }
+    assert_eq!(watches.take().len(), MAX_PEER_WATCHES - 1, "host 1 watches host 2 already");
 }
 
 #[test]
