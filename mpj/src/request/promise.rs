@@ -34,7 +34,8 @@ impl Intracomm {
     /// # Errors
     /// The communicator was freed.
     pub fn promise<T: Send + Sync>(&self) -> Result<(Promise<T>, PromisedRequest<T>)> {
-        let (completer, raw) = raw::generalized(self.as_raw(), raw::GeneralizedHooks::default())?;
+        let created = raw::generalized(self.as_raw(), raw::GeneralizedHooks::default());
+        let (completer, raw) = created.map_err(|error| error.with_call("promise"))?;
         let value = Arc::new(OnceLock::new());
         Ok((Promise { completer, value: Arc::clone(&value) }, PromisedRequest { raw: Some(raw), value }))
     }
