@@ -93,25 +93,6 @@ fn group_with_a_foreign_process_is_refused_on_all_ranks(world: World) -> mpj::Re
     world.barrier()
 }
 
-#[mpj::test(ranks = 3)]
-fn freed_communicator_creates_nothing(world: World) -> mpj::Result<()> {
-    let comm = world.dup()?;
-    let group = comm.group();
-    comm.free()?;
-    let calls = [
-        ("create", comm.create(&group).map(drop)),
-        ("create_group", comm.create_group(&group, 0).map(drop)),
-        ("split_type", comm.split_type(SplitType::Host, 0).map(drop)),
-        ("idup", comm.idup().map(drop)),
-        ("dup", comm.dup_with_info(&comm.info()).map(drop)),
-    ];
-    for (call, result) in calls {
-        let error = result.expect_err(call);
-        assert_eq!((error.class(), error.call()), (ErrorClass::Comm, call));
-    }
-    world.barrier()
-}
-
 #[mpj::test(ranks = 4)]
 fn create_group_involves_only_its_members(world: World) -> mpj::Result<()> {
     let me = world.rank();

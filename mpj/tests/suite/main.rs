@@ -17,6 +17,7 @@ mod error_classes;
 mod exscan;
 mod failures;
 mod features;
+mod freed_communicator;
 mod future_kinds;
 mod futures;
 mod generalized;
