@@ -19,29 +19,29 @@ fn sent(from: usize, to: usize) -> Vec<u64> {
     (0..len(from, to)).map(|at| item(from, to, at)).collect()
 }
 
-/// The elements that come from even ranks are `u64`, those from odd ranks `[u32; 2]`.
-fn boxed(from: usize, to: usize) -> Box<dyn SendBuf + Send + Sync> {
-    let items = sent(from, to);
+/// Returns a buffer of these items: from even ranks `u64`s, from odd ranks `[u32; 2]`s.
+pub(crate) fn boxed(from: usize, items: Vec<u64>) -> Box<dyn SendBuf + Send + Sync> {
     match from % 2 {
         0 => Box::new(items),
         _ => Box::new(items.into_iter().map(|item| [item as u32, (item >> 32) as u32]).collect::<Vec<_>>()),
     }
 }
 
-enum Received {
+/// A buffer for the items of [`boxed`].
+pub(crate) enum Received {
     Words(Vec<u64>),
     Halves(Vec<[u32; 2]>),
 }
 
 impl Received {
-    fn new(from: usize, to: usize) -> Self {
+    pub(crate) fn new(from: usize, len: usize) -> Self {
         match from % 2 {
-            0 => Received::Words(vec![0; len(from, to)]),
-            _ => Received::Halves(vec![[0; 2]; len(from, to)]),
+            0 => Received::Words(vec![0; len]),
+            _ => Received::Halves(vec![[0; 2]; len]),
         }
     }
 
-    fn words(&self) -> Vec<u64> {
+    pub(crate) fn words(&self) -> Vec<u64> {
         match self {
             Received::Words(words) => words.clone(),
             Received::Halves(halves) => {
@@ -73,8 +73,8 @@ unsafe impl RecvBuf for Received {
 
 fn exchange(comm: &Intracomm) -> mpj::Result<()> {
     let (me, size) = (comm.rank(), comm.size());
-    let send: Vec<_> = (0..size).map(|to| boxed(me, to)).collect();
-    let mut recv: Vec<_> = (0..size).map(|from| Received::new(from, me)).collect();
+    let send: Vec<_> = (0..size).map(|to| boxed(me, sent(me, to))).collect();
+    let mut recv: Vec<_> = (0..size).map(|from| Received::new(from, len(from, me))).collect();
     comm.alltoallw(&send, &mut recv)?;
     (0..size).for_each(|from| assert_eq!(recv[from].words(), sent(from, me), "{from} to {me}"));
     Ok(())

@@ -23,6 +23,7 @@ mod futures;
 mod generalized;
 mod graphs;
 mod groups;
+mod halo_exchange;
 mod hangs;
 mod idup;
 mod in_place;

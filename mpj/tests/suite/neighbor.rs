@@ -1,326 +1,312 @@
-//! Neighbourhood collectives on grids and graphs, blocking, started and prepared.
+//! Neighbourhood collectives on grids, graphs and distributed graphs: each call in each form, compared with a model of
+//! the topology.
 
-use mpj::topology::{Cart, Dim, DistGraph};
-use mpj::{Datatype, Intracomm, RecvBuf, Reorder, SendBuf, SplitViews, ViewSpec, World, coll};
+use mpj::coll::{self, OwnedCollective};
+use mpj::topology::{Dim, TopologyComm};
+use mpj::{Intracomm, Reorder, World};
 
-use crate::common::{Sample, blanks, ranks, samples};
+use crate::alltoallw::{Received, boxed};
+use crate::common::ranks;
 
-/// The grids of the tests for a number of ranks: up to four dimensions, of which each can be periodic.
-fn grids(ranks: usize) -> Vec<Vec<Dim>> {
-    let mut grids = Vec::new();
-    for count in 1..=4 {
-        let sizes = mpj::dims(ranks, &vec![None; count]).expect("free sizes");
-        for periodic in [0, 1, 5, 15] {
-            let dim = |(at, size): (usize, &usize)| Dim { size: *size, periodic: periodic >> at & 1 == 1 };
-            grids.push(sizes.iter().enumerate().map(dim).collect());
-        }
-    }
-    grids.dedup();
-    grids
+/// The value of each item that no message may write.
+const BLANK: u64 = u64::MAX;
+
+/// The number of items in a block from outside an open dimension, at the receiver. No message arrives there.
+const MISSING: usize = 4;
+
+/// Item `at` of the block that rank `from` sends to its destination number `block` in a round.
+fn items(from: usize, block: usize, round: usize, len: usize) -> Vec<u64> {
+    (0..len).map(|at| (((from * 100 + block) * 10 + round) * 100_000 + at) as u64).collect()
 }
 
-fn each_grid(sizes: impl IntoIterator<Item = usize>, test: impl Fn(&Cart) -> mpj::Result<()> + Sync) {
-    for size in sizes {
+/// The number of items in the block: different for each rank and destination, and long enough for a rendezvous once.
+fn len(from: usize, block: usize) -> usize {
+    if (from, block) == (1, 0) { 9000 } else { (from * 5 + block * 3) % 7 }
+}
+
+/// The neighbourhood of a rank.
+struct Around<'c> {
+    comm: &'c TopologyComm,
+    /// For each source, its rank and the number of its block for this rank; `None` outside an open dimension.
+    sources: Vec<Option<(usize, usize)>>,
+    destinations: usize,
+}
+
+impl<'c> Around<'c> {
+    /// The neighbourhood in a grid: the rank before this one in a dimension sends its block for the rank after it.
+    fn in_grid(comm: &'c TopologyComm, neighbors: Vec<Option<usize>>) -> Self {
+        let destinations = neighbors.len();
+        let sources = (0..).zip(neighbors).map(|(at, from): (usize, _)| Some((from?, at ^ 1))).collect();
+        Around { comm, sources, destinations }
+    }
+
+    /// The neighbourhood in a graph, of which each rank knows its own lists: the `k`th block that a rank receives from
+    /// another one is the `k`th block that the other one sends to it.
+    fn in_graph(comm: &'c TopologyComm, sources: &[usize], destinations: &[usize]) -> mpj::Result<Self> {
+        let all = comm.allgather_object(destinations.to_vec())?;
+        let mut received = vec![0; comm.size()];
+        let source = |from: &usize| {
+            let to_me = all[*from].iter().enumerate().filter(|(_, to)| **to == comm.rank());
+            let block = to_me.map(|(block, _)| block).nth(received[*from]).expect("an edge");
+            received[*from] += 1;
+            Some((*from, block))
+        };
+        Ok(Around { comm, sources: sources.iter().map(source).collect(), destinations: destinations.len() })
+    }
+
+    /// The blocks that this rank sends.
+    fn sent(&self, round: usize, len: impl Fn(usize, usize) -> usize) -> Vec<Vec<u64>> {
+        let me = self.comm.rank();
+        (0..self.destinations).map(|block| items(me, block, round, len(me, block))).collect()
+    }
+
+    /// The blocks that this rank receives; `missing` is the length of one from outside an open dimension.
+    fn received(&self, round: usize, missing: usize, len: impl Fn(usize, usize) -> usize) -> Vec<Vec<u64>> {
+        let block = |source: &Option<(usize, usize)>| match *source {
+            Some((from, block)) => items(from, block, round, len(from, block)),
+            None => vec![BLANK; missing],
+        };
+        self.sources.iter().map(block).collect()
+    }
+
+    /// As if each source sent its block 0 to all its destinations.
+    fn gathering(&self) -> Self {
+        let sources = self.sources.iter().map(|source| source.map(|(from, _)| (from, 0))).collect();
+        Around { sources, ..*self }
+    }
+}
+
+/// The lengths and positions of blocks, from the last one to the first, with a gap before each.
+#[derive(Debug)]
+struct Places {
+    counts: Vec<usize>,
+    starts: Vec<usize>,
+    end: usize,
+}
+
+impl Places {
+    fn of(blocks: &[Vec<u64>]) -> Self {
+        let counts: Vec<usize> = blocks.iter().map(Vec::len).collect();
+        let mut end = 0;
+        let mut starts = Vec::new();
+        for count in counts.iter().rev() {
+            starts.insert(0, end + 1);
+            end += 1 + count;
+        }
+        Places { counts, starts, end }
+    }
+
+    fn blocks(&self) -> (&[usize], &[usize]) {
+        (&self.counts, &self.starts)
+    }
+
+    fn fill(&self, blocks: &[Vec<u64>]) -> Vec<u64> {
+        let mut all = vec![BLANK; self.end];
+        for (at, block) in self.starts.iter().zip(blocks) {
+            all[*at..][..block.len()].copy_from_slice(block);
+        }
+        all
+    }
+}
+
+/// Runs a call in all forms: blocking, started, and prepared and started three times with different data.
+fn all_forms<B: Send + Sync + 'static>(
+    comm: &TopologyComm,
+    bufs: impl Fn(usize) -> B,
+    call: impl Fn(&mut B) -> mpj::Result<()>,
+    owned: impl Fn(B) -> OwnedCollective<B>,
+    check: impl Fn(usize, &B),
+) -> mpj::Result<()> {
+    let mut borrowed = bufs(0);
+    call(&mut borrowed)?;
+    check(0, &borrowed);
+    check(1, &comm.start(owned(bufs(1)))?.wait()?.0);
+    let mut prepared = comm.prepare(owned(bufs(0)))?;
+    for round in 2..5 {
+        *prepared.buffers_mut() = bufs(round);
+        check(round, prepared.start()?.wait()?);
+    }
+    Ok(())
+}
+
+/// A call with two buffers, whose contents in each round `sent` and `expected` return.
+fn two_buffers(
+    comm: &TopologyComm,
+    sent: impl Fn(usize) -> Vec<u64>,
+    expected: impl Fn(usize) -> Vec<u64>,
+    call: impl Fn(&[u64], &mut [u64]) -> mpj::Result<()>,
+    owned: impl Fn(Vec<u64>, Vec<u64>) -> OwnedCollective<(Vec<u64>, Vec<u64>)>,
+) -> mpj::Result<()> {
+    all_forms(
+        comm,
+        |round| (sent(round), vec![BLANK; expected(round).len()]),
+        |(send, recv)| call(send, recv),
+        |(send, recv)| owned(send, recv),
+        |round, (send, recv)| {
+            assert_eq!(
+                (send, recv),
+                (&sent(round), &expected(round)),
+                "round {round} on rank {}",
+                comm.rank()
+            );
+        },
+    )
+}
+
+fn equal_blocks(around: &Around<'_>, len: usize) -> mpj::Result<()> {
+    let (comm, same) = (around.comm, |_: usize, _: usize| len);
+    two_buffers(
+        comm,
+        |round| items(comm.rank(), 0, round, len),
+        |round| around.gathering().received(round, len, same).concat(),
+        |send, recv| comm.neighbor_allgather(send, recv),
+        coll::neighbor_allgather,
+    )?;
+    two_buffers(
+        comm,
+        |round| around.sent(round, same).concat(),
+        |round| around.received(round, len, same).concat(),
+        |send, recv| comm.neighbor_alltoall(send, recv),
+        coll::neighbor_alltoall,
+    )
+}
+
+fn blocks_of_different_lengths(around: &Around<'_>) -> mpj::Result<()> {
+    let (comm, me, gathering) = (around.comm, around.comm.rank(), around.gathering());
+    let back = Places::of(&gathering.received(0, MISSING, len));
+    two_buffers(
+        comm,
+        |round| items(me, 0, round, len(me, 0)),
+        |round| back.fill(&gathering.received(round, MISSING, len)),
+        |send, recv| comm.neighbor_allgatherv(send, recv, &back.counts, &back.starts),
+        |send, recv| coll::neighbor_allgatherv(send, recv, &back.counts, &back.starts),
+    )?;
+    let (out, back) = (Places::of(&around.sent(0, len)), Places::of(&around.received(0, MISSING, len)));
+    two_buffers(
+        comm,
+        |round| out.fill(&around.sent(round, len)),
+        |round| back.fill(&around.received(round, MISSING, len)),
+        |send, recv| comm.neighbor_alltoallv(send, out.blocks(), recv, back.blocks()),
+        |send, recv| coll::neighbor_alltoallv(send, out.blocks(), recv, back.blocks()),
+    )
+}
+
+/// Even ranks send `u64`s, odd ranks `[u32; 2]`s.
+fn buffers_of_different_types(around: &Around<'_>) -> mpj::Result<()> {
+    let (comm, me) = (around.comm, around.comm.rank());
+    let place = |source: &Option<(usize, usize)>| match *source {
+        Some((from, block)) => Received::new(from, len(from, block)),
+        None => Received::new(0, MISSING),
+    };
+    let sent = |round| around.sent(round, len).into_iter().map(|block| boxed(me, block)).collect::<Vec<_>>();
+    all_forms(
+        comm,
+        |round| (sent(round), around.sources.iter().map(place).collect::<Vec<_>>()),
+        |(send, recv)| comm.neighbor_alltoallw(send, recv),
+        |(send, recv)| coll::neighbor_alltoallw(send, recv),
+        |round, (_, recv)| {
+            let got: Vec<Vec<u64>> = recv.iter().map(Received::words).collect();
+            for ((source, got), expected) in
+                around.sources.iter().zip(got).zip(around.received(round, MISSING, len))
+            {
+                assert_eq!(got, if source.is_some() { expected } else { vec![0; MISSING] }, "{source:?}");
+            }
+        },
+    )
+}
+
+fn all_calls_in_all_forms(around: &Around<'_>) -> mpj::Result<()> {
+    for len in [0, 3000] {
+        equal_blocks(around, len)?;
+    }
+    blocks_of_different_lengths(around)?;
+    buffers_of_different_types(around)
+}
+
+/// Grids of one to four dimensions, some of which are periodic.
+fn grids(ranks: usize) -> impl Iterator<Item = Vec<Dim>> {
+    [[false; 4], [true, false, false, false], [true, false, true, false], [true; 4]].into_iter().zip(1..).map(
+        move |(periodic, count)| {
+            let sizes = mpj::dims(ranks, &vec![None; count]).expect("free sizes");
+            sizes.into_iter().zip(periodic).map(|(size, periodic)| Dim { size, periodic }).collect()
+        },
+    )
+}
+
+#[test]
+fn every_call_exchanges_blocks_with_the_neighbours_in_a_grid() {
+    for size in [1, 2, 3, 6] {
         ranks(size, |world| {
             for dims in grids(size) {
-                test(&world.cart(&dims, Reorder::No)?.expect("a cell for each rank"))?;
+                let grid = world.cart(&dims, Reorder::No)?.expect("a cell for each rank");
+                let neighbors = grid.layout().neighbors(grid.rank())?;
+                all_calls_in_all_forms(&Around::in_grid(&grid, neighbors))?;
             }
             Ok(())
         });
     }
 }
 
-/// The block that rank `from` sends to its destination number `block`.
-fn sent(from: usize, block: usize, len: usize) -> Vec<u32> {
-    samples(from, 100 * block, len)
-}
-
-/// The number of items in the block: different for each rank and direction.
-fn len(from: usize, block: usize) -> usize {
-    (from * 5 + block * 3) % 7
-}
-
-/// Returns the blocks that arrive: each neighbour sends its block for the opposite direction.
-fn expected(grid: &Cart, len: impl Fn(usize, usize) -> usize) -> Vec<Option<Vec<u32>>> {
-    let neighbors = grid.layout().neighbors(grid.rank()).expect("its own rank");
-    let block =
-        |(block, from): (usize, Option<usize>)| from.map(|from| sent(from, block ^ 1, len(from, block ^ 1)));
-    neighbors.into_iter().enumerate().map(block).collect()
-}
-
-/// The counts and displacements of blocks of these lengths, with a gap before each.
-fn places(lens: &[usize]) -> (Vec<usize>, Vec<usize>) {
-    let starts = lens.iter().scan(1, |at, len| Some(std::mem::replace(at, *at + len + 1)));
-    (lens.to_vec(), starts.collect())
-}
-
-#[test]
-fn alltoall_exchanges_blocks_with_the_neighbours_of_a_grid() {
-    each_grid([1, 2, 3, 4, 6, 8, 12], |grid| {
-        let blocks = 2 * grid.dims().len();
-        for len in [0, 1, 3000] {
-            let send: Vec<u32> = (0..blocks).flat_map(|block| sent(grid.rank(), block, len)).collect();
-            let mut recv = blanks::<u32>(blocks * len);
-            grid.neighbor_alltoall(&send, &mut recv)?;
-            let expected = expected(grid, |_, _| len);
-            let expected: Vec<u32> = expected.into_iter().flat_map(|it| it.unwrap_or(blanks(len))).collect();
-            assert_eq!(recv, expected, "{} on rank {}", grid.layout(), grid.rank());
+/// A ring whose neighbours are connected twice if it has two nodes, a star around node 0, and a loop at each odd node.
+fn ring_and_star(nodes: usize) -> Vec<Vec<usize>> {
+    let mut lists = vec![Vec::new(); nodes];
+    for node in 0..nodes {
+        for other in [(node + 1) % nodes, 0] {
+            lists[node].push(other);
+            lists[other].push(node);
         }
-        Ok(())
-    });
-}
-
-#[test]
-fn alltoallv_exchanges_blocks_of_different_lengths() {
-    each_grid([1, 2, 5, 6, 12], |grid| {
-        let neighbors = grid.layout().neighbors(grid.rank())?;
-        let out: Vec<usize> = (0..neighbors.len()).map(|block| len(grid.rank(), block)).collect();
-        let back =
-            neighbors.iter().enumerate().map(|(block, from)| from.map_or(4, |from| len(from, block ^ 1)));
-        let (out, back) = (places(&out), places(&back.collect::<Vec<_>>()));
-        let size = |(counts, starts): &(Vec<usize>, Vec<usize>)| {
-            starts.last().unwrap_or(&0) + counts.last().unwrap_or(&0)
-        };
-        let (mut send, mut model) = (blanks::<u32>(size(&out)), blanks::<u32>(size(&back)));
-        for (block, (count, at)) in out.0.iter().zip(&out.1).enumerate() {
-            send[*at..at + count].copy_from_slice(&sent(grid.rank(), block, *count));
+        if node % 2 == 1 {
+            lists[node].push(node);
         }
-        for ((from, items), at) in neighbors.iter().zip(expected(grid, len)).zip(&back.1) {
-            assert_eq!(from.is_some(), items.is_some());
-            let items = items.unwrap_or_default();
-            model[*at..at + items.len()].copy_from_slice(&items);
-        }
-        let mut recv = blanks::<u32>(model.len());
-        grid.neighbor_alltoallv(&send, (&out.0, &out.1), &mut recv, (&back.0, &back.1))?;
-        assert_eq!(recv, model, "{}", grid.layout());
-        let started =
-            coll::neighbor_alltoallv(send, (&out.0, &out.1), blanks::<u32>(model.len()), (&back.0, &back.1));
-        assert_eq!(grid.start(started)?.wait()?.0.1, model);
-        Ok(())
-    });
-}
-
-#[test]
-fn allgather_collects_the_items_of_the_neighbours() {
-    each_grid([1, 2, 3, 8, 12], |grid| {
-        let neighbors = grid.layout().neighbors(grid.rank())?;
-        let from = |from: Option<usize>, len| from.map_or(blanks(len), |from| samples::<u32>(from, 0, len));
-        for len in [0, 2, 4000] {
-            let model: Vec<u32> = neighbors.iter().flat_map(|rank| from(*rank, len)).collect();
-            let (send, mut recv) = (samples::<u32>(grid.rank(), 0, len), blanks::<u32>(model.len()));
-            grid.neighbor_allgather(&send, &mut recv)?;
-            assert_eq!(recv, model, "{}", grid.layout());
-            let started = coll::neighbor_allgather(send, blanks::<u32>(model.len()));
-            assert_eq!(grid.start(started)?.wait()?.0.1, model);
-        }
-        // Each rank has its own length; the blocks are in reverse order.
-        let lens = neighbors.iter().rev().map(|rank| rank.map_or(1, |rank| 1 + rank % 4));
-        let (mut counts, mut starts) = places(&lens.collect::<Vec<_>>());
-        let mut model = blanks::<u32>(counts.iter().map(|count| count + 1).sum());
-        counts.reverse();
-        starts.reverse();
-        for ((rank, count), at) in neighbors.iter().zip(&counts).zip(&starts) {
-            model[*at..at + count].copy_from_slice(&from(*rank, *count));
-        }
-        let (send, mut recv) =
-            (samples::<u32>(grid.rank(), 0, 1 + grid.rank() % 4), blanks::<u32>(model.len()));
-        grid.neighbor_allgatherv(&send, &mut recv, &counts, &starts)?;
-        assert_eq!(recv, model, "{}", grid.layout());
-        let started = coll::neighbor_allgatherv(send, blanks::<u32>(model.len()), &counts, &starts);
-        assert_eq!(grid.start(started)?.wait()?.0.1, model);
-        Ok(())
-    });
-}
-
-#[test]
-fn alltoallw_exchanges_buffers_of_different_types() {
-    for size in [1, 2, 3, 4] {
-        ranks(size, |world| {
-            let ring = world.cart(&[Dim::periodic(size)], Reorder::No)?.expect("a cell for each rank");
-            let (before, after) = ((ring.rank() + size - 1) % size, (ring.rank() + 1) % size);
-            // Numbers to the rank before, characters to the rank after.
-            let send: [Box<dyn SendBuf>; 2] =
-                [Box::new(samples::<f64>(ring.rank(), 0, 5)), Box::new(samples::<char>(ring.rank(), 0, 3))];
-            let (mut chars, mut numbers) = (blanks::<char>(3), blanks::<f64>(5));
-            let mut recv: [Box<dyn RecvBuf + '_>; 2] = [Box::new(&mut chars), Box::new(&mut numbers)];
-            ring.neighbor_alltoallw(&send, &mut recv)?;
-            drop(recv);
-            assert_eq!((chars, numbers), (samples(before, 0, 3), samples(after, 0, 5)));
-            // Started, and prepared and started with other values. The lengths differ by direction.
-            let parts = |rank: usize| vec![samples::<u32>(rank, 0, 2), samples(rank, 50, 900)];
-            let places = || vec![blanks::<u32>(900), blanks(2)];
-            let model = |round: usize| [parts(before + round).remove(1), parts(after + round).remove(0)];
-            let started = ring.start(coll::neighbor_alltoallw(parts(ring.rank()), places()))?;
-            assert_eq!(started.wait()?.0.1, model(0));
-            let mut exchange = ring.prepare(coll::neighbor_alltoallw(parts(0), places()))?;
-            for round in 0..3 {
-                *exchange.buffers_mut() = (parts(ring.rank() + round), places());
-                assert_eq!(exchange.start()?.wait()?.1, model(round));
-            }
-            Ok(())
-        });
     }
+    lists
 }
 
-/// Prepared once, started with different data each time.
 #[test]
-fn prepared_exchange_sends_the_current_buffers() {
-    each_grid([1, 4, 6], |grid| {
-        let blocks = 2 * grid.dims().len();
-        let mut halo = grid.prepare(coll::neighbor_alltoall(blanks::<u32>(blocks), blanks::<u32>(blocks)))?;
-        let neighbors = grid.layout().neighbors(grid.rank())?;
-        for round in 0..5 {
-            let item = |rank, block| u32::sample(rank, block + 10 * round);
-            for block in 0..blocks {
-                halo.buffers_mut().0[block] = item(grid.rank(), block);
-            }
-            let (_, got) = halo.start()?.wait()?;
-            let expected =
-                neighbors.iter().enumerate().map(|(at, from)| from.map_or(127, |from| item(from, at ^ 1)));
-            assert!(got.iter().copied().eq(expected), "{}", grid.layout());
-        }
-        Ok(())
-    });
-}
-
-/// One step of the average over a cell and its four neighbours; the grid is periodic in both directions.
-fn average(cells: &[f64], (rows, columns): (usize, usize)) -> Vec<f64> {
-    let at = |row: usize, column: usize| cells[row % rows * columns + column % columns];
-    let cell = |row: usize, column: usize| {
-        let around = [
-            at(row + rows - 1, column),
-            at(row + 1, column),
-            at(row, column + columns - 1),
-            at(row, column + 1),
-        ];
-        (at(row, column) + around.into_iter().sum::<f64>()) / 5.0
-    };
-    (0..rows * columns).map(|at| cell(at / columns, at % columns)).collect()
-}
-
-/// Several steps on blocks with a halo give the same bits as on one whole grid.
-#[test]
-fn stencil_with_halos_equals_the_sequential_one() {
-    const TILE: (usize, usize) = (3, 4);
-    const STRIDE: usize = TILE.1 + 2;
-    for size in [1, 2, 3, 4, 6, 12] {
-        ranks(size, |world| {
-            let sizes = mpj::dims(size, &[None, None])?;
-            let dims = [Dim::periodic(sizes[0]), Dim::periodic(sizes[1])];
-            let grid = world.cart(&dims, Reorder::ByHost)?.expect("a cell for each rank");
-            let (rows, columns) = (sizes[0] * TILE.0, sizes[1] * TILE.1);
-            let first = (grid.coords()[0] * TILE.0, grid.coords()[1] * TILE.1);
-            let mut whole: Vec<f64> = (0..rows * columns).map(|at| f64::sample(at, at / 7)).collect();
-            let row = Datatype::of::<f64>().contiguous(TILE.1)?;
-            let column = Datatype::of::<f64>().vector(TILE.0, 1, STRIDE as isize)?;
-            let place = |row: usize, column: usize| row * STRIDE + column;
-            let views = |top, bottom, left, right| {
-                [
-                    ViewSpec::new(place(top, 1), &row, 1),
-                    ViewSpec::new(place(bottom, 1), &row, 1),
-                    ViewSpec::new(place(1, left), &column, 1),
-                    ViewSpec::new(place(1, right), &column, 1),
-                ]
+fn every_call_exchanges_blocks_with_the_neighbours_in_a_graph() {
+    for nodes in [1, 2, 3, 5] {
+        // The last rank is not a node.
+        ranks(nodes + 1, |world| {
+            let lists = ring_and_star(nodes);
+            let ends = lists.iter().scan(0, |end, list| {
+                *end += list.len();
+                Some(*end)
+            });
+            let index: Vec<usize> = ends.collect();
+            let Some(graph) = world.graph(&index, &lists.concat(), Reorder::No)? else {
+                assert_eq!(world.rank(), nodes);
+                return Ok(());
             };
-            let ghosts = views(0, TILE.0 + 1, 0, TILE.1 + 1);
-            let halo = SplitViews::<f64>::new((TILE.0 + 2) * STRIDE, &ghosts, &views(1, TILE.0, 1, TILE.1))?;
-            let mut tile = vec![0.0; (TILE.0 + 2) * STRIDE];
-            let cells = || (0..TILE.0).flat_map(|row| (0..TILE.1).map(move |column| (row, column)));
-            for (row, column) in cells() {
-                tile[place(row + 1, column + 1)] = whole[(first.0 + row) * columns + first.1 + column];
-            }
-            for _ in 0..4 {
-                let (mut ghosts, edges) = halo.split(&mut tile)?;
-                grid.neighbor_alltoallw(&edges, &mut ghosts)?;
-                drop((ghosts, edges));
-                let old = tile.clone();
-                for (row, column) in cells() {
-                    let at = place(row + 1, column + 1);
-                    let around = [old[at - STRIDE], old[at + STRIDE], old[at - 1], old[at + 1]];
-                    tile[at] = (old[at] + around.into_iter().sum::<f64>()) / 5.0;
-                }
-                whole = average(&whole, (rows, columns));
-                for (row, column) in cells() {
-                    let expected = whole[(first.0 + row) * columns + first.1 + column];
-                    assert_eq!(tile[place(row + 1, column + 1)].to_bits(), expected.to_bits());
-                }
-            }
-            Ok(())
+            let neighbors = graph.neighbors(graph.rank())?;
+            assert_eq!(neighbors, lists[graph.rank()]);
+            all_calls_in_all_forms(&Around::in_graph(&graph, neighbors, neighbors)?)
         });
     }
 }
 
-/// Every rank sends to the next two, and `1 + rank % 2` times to itself.
-fn some_graph(world: &World, reorder: Reorder) -> mpj::Result<DistGraph> {
+/// Each rank sends to the next two, and `1 + rank % 2` times to itself.
+fn next_two(world: &World) -> (Vec<usize>, Vec<usize>) {
     let (me, size) = (world.rank(), world.size());
     let own = vec![me; 1 + me % 2];
     let sources = [own.clone(), vec![(me + size - 1) % size, (me + size - 2 % size) % size]].concat();
-    let destinations = [vec![(me + 1) % size, (me + 2) % size], own].concat();
-    world.dist_graph_adjacent(&sources, &destinations, None, reorder)
+    (sources, [vec![(me + 1) % size, (me + 2) % size], own].concat())
 }
 
 #[test]
-fn repeated_edges_of_a_graph_match_in_order() {
+fn every_call_exchanges_blocks_with_the_neighbours_in_a_distributed_graph() {
     for size in [1, 2, 3, 5, 8] {
         ranks(size, |world| {
-            let graph = some_graph(&world, Reorder::No)?;
-            let send: Vec<[usize; 2]> =
-                (0..graph.destinations().len()).map(|block| [graph.rank(), block]).collect();
-            let mut recv = vec![[usize::MAX; 2]; graph.sources().len()];
-            graph.neighbor_alltoall(&send, &mut recv)?;
-            // The destinations of each rank, from its position in the graph.
-            let destinations =
-                |rank: usize| [vec![(rank + 1) % size, (rank + 2) % size], vec![rank; 1 + rank % 2]].concat();
-            let mut seen = vec![0; size];
-            for (from, got) in graph.sources().iter().zip(&recv) {
-                let to_me = destinations(*from).into_iter().enumerate().filter(|(_, to)| *to == graph.rank());
-                let block = to_me.map(|(block, _)| block).nth(seen[*from]).expect("an edge");
-                assert_eq!(*got, [*from, block], "rank {} of {size}", graph.rank());
-                seen[*from] += 1;
-            }
-            Ok(())
+            let (sources, destinations) = next_two(&world);
+            let graph = world.dist_graph_adjacent(&sources, &destinations, None, Reorder::No)?;
+            assert_eq!((graph.sources(), graph.destinations()), (&sources[..], &destinations[..]));
+            all_calls_in_all_forms(&Around::in_graph(&graph, &sources, &destinations)?)?;
+            // Each rank passes a part of an irregular list, with edges in one direction and repeated ones.
+            let edges = (0..3 * size).map(|at| ((at * 7 + at / 3) % size, (at * 5 + 1) % size));
+            let mine: Vec<_> = edges.skip(world.rank()).step_by(size).collect();
+            let graph = world.dist_graph(&mine, None, Reorder::No)?;
+            all_calls_in_all_forms(&Around::in_graph(&graph, graph.sources(), graph.destinations())?)
         });
     }
-}
-
-#[test]
-fn blocks_of_one_rank_arrive_in_order() {
-    for size in [1, 2, 4, 9] {
-        ranks(size, |world| {
-            // Repeated edges, of which each rank passes a part.
-            let edge = |at: usize| ((at * 7 + at / 3) % size, (at * 5 + at / 2) % size);
-            let edges: Vec<_> = (0..6 * size).filter(|at| at % size == world.rank()).map(edge).collect();
-            let graph = world.dist_graph(&edges, None, Reorder::No)?;
-            let send: Vec<[usize; 2]> =
-                (0..graph.destinations().len()).map(|at| [graph.rank(), at]).collect();
-            let mut recv = vec![[usize::MAX; 2]; graph.sources().len()];
-            graph.neighbor_alltoall(&send, &mut recv)?;
-            assert!(recv.iter().map(|[from, _]| from).eq(graph.sources()));
-            for from in 0..size {
-                let blocks = recv.iter().filter(|got| got[0] == from).map(|[_, block]| *block);
-                assert!(blocks.is_sorted_by(|one, next| one < next), "from {from} of {size}: {recv:?}");
-            }
-            Ok(())
-        });
-    }
-}
-
-#[mpj::test(ranks = 5)]
-fn graph_exchanges_blocks_with_its_neighbours(world: World) -> mpj::Result<()> {
-    // A star: 0 is the neighbour of all others; rank 4 is not a node.
-    let Some(star) = world.graph(&[3, 4, 5, 6], &[1, 2, 3, 0, 0, 0], Reorder::No)? else {
-        assert_eq!(world.rank(), 4);
-        return Ok(());
-    };
-    let me = star.rank();
-    let neighbors = star.neighbors(me)?;
-    let send: Vec<usize> = neighbors.iter().map(|to| 10 * me + to).collect();
-    let mut recv = vec![0; neighbors.len()];
-    star.neighbor_alltoall(&send, &mut recv)?;
-    assert!(recv.iter().zip(neighbors).all(|(got, from)| *got == 10 * from + me));
-    let started = star.start(coll::neighbor_allgather([me], vec![9; neighbors.len()]))?;
-    assert_eq!(started.wait()?.0.1, neighbors);
-    Ok(())
 }
 
 #[mpj::test(ranks = 3)]
