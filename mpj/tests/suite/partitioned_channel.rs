@@ -174,6 +174,44 @@ fn parts_go_to_the_remote_group() {
     }
 }
 
+#[test]
+fn raw_pready_checks_part_and_state() {
+    ranks(2, |world| {
+        let (comm, me, other) = (world.as_raw(), world.rank() as u64, 1 - world.rank() as u64);
+        let (mine, mut theirs) = ([10 * me, 10 * me + 1], [9u64; 2]);
+        let mut send = raw::psend_init(comm, Buf::slice(&mine), 2, other as i32, 0, None)?;
+        let mut recv = raw::precv_init(comm, Buf::slice_mut(&mut theirs), 2, other as i32, 0, None)?;
+        let refused = |send: &PersistentOperation, part, class, why: &str| {
+            // SAFETY: the buffer is not written while the request is active.
+            let error = unsafe { send.pready(part) }.expect_err(why);
+            assert_eq!((error.class(), error.to_string()), (class, format!("pready: {why}")));
+        };
+        let inactive = "the request is not active: start it first";
+        refused(&send, 0, ErrorClass::Request, inactive);
+        refused(&recv, 0, ErrorClass::Request, "the request of precv_init has no such parts");
+        for _ in 0..2 {
+            // SAFETY: see above.
+            unsafe { raw::start_all([&mut send, &mut recv])? };
+            for part in [2, usize::MAX] {
+                let why = format!("part {part} is out of range: the message has 2 parts");
+                refused(&send, part, ErrorClass::Arg, &why);
+            }
+            for (part, unready) in [(1, vec![0]), (0, vec![])] {
+                // SAFETY: see above.
+                unsafe { send.pready(part)? };
+                let why = format!("part {part} was marked ready already in this round");
+                refused(&send, part, ErrorClass::Request, &why);
+                assert_eq!(send.unready_parts(), unready);
+            }
+            send.wait()?;
+            recv.wait()?;
+            refused(&send, 1, ErrorClass::Request, inactive);
+        }
+        assert_eq!(theirs, [10 * other, 10 * other + 1]);
+        world.barrier()
+    });
+}
+
 /// The owner of the memory of one operation (`keep`). Its drop uses the request of another operation.
 struct UsesOnDrop(Arc<PersistentOperation>, Arc<AtomicBool>);
 
