@@ -1,7 +1,7 @@
 //! Duplications as requests.
 
 use crate::common::ranks;
-use mpj::{ANY_SOURCE, ANY_TAG, Comparison, ErrorClass, Fault, Op, Waitable, World};
+use mpj::{ANY_SOURCE, ANY_TAG, Comparison, ErrorClass, Fault, Info, Op, Waitable, World};
 
 #[mpj::test(ranks = 3)]
 fn idup_completes_while_other_collectives_run(world: World) -> mpj::Result<()> {
@@ -27,6 +27,28 @@ fn idup_completes_while_other_collectives_run(world: World) -> mpj::Result<()> {
     second.recv(&mut got[1], ANY_SOURCE, ANY_TAG)?;
     assert_eq!(got, [[(me + 2) % 3], [(me + 2) % 3 + 10]]);
     assert_eq!(first.compare(&second), Comparison::Congruent);
+    Ok(())
+}
+
+/// MPI_Comm_idup_with_info. The hints can differ by rank, and those of the original do not matter.
+#[mpj::test(ranks = 3)]
+fn raw_duplicate_has_the_given_hints(world: World) -> mpj::Result<()> {
+    let hints = |at: usize| {
+        let mut info = Info::new();
+        info.set("rank", &format!("{} of {at}", world.rank()))?;
+        info.set("mpi_assert_no_any_tag", "true")?;
+        Ok::<_, mpj::Error>(info)
+    };
+    let original = world.dup_with_info(&hints(0)?)?;
+    let started = [original.as_raw().idup(Some(&hints(1)?))?, original.as_raw().idup(Some(&hints(2)?))?];
+    let plain = original.as_raw().idup(None)?;
+    original.set_info(Info::new());
+    for (at, pending) in (1..).zip(started) {
+        let twin = pending.wait()?;
+        assert_eq!(twin.info(), hints(at)?);
+        assert_eq!(twin.compare(original.as_raw()), Comparison::Congruent);
+    }
+    assert!(plain.wait()?.info().is_empty(), "as after `dup`");
     Ok(())
 }
 
