@@ -1,5 +1,6 @@
 //! Sets of requests: order, keys, time limits, failures, and references to operations of several types.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use mpj::{ErrorClass, Op, Request, RequestRef, RequestSet, Waitable, World, coll};
@@ -65,6 +66,59 @@ fn operations_are_added_while_others_are_pending(world: World) -> mpj::Result<()
     Ok(())
 }
 
+/// Counts how often the set uses the operation.
+struct Counted<'c, O>(O, &'c Cell<usize>);
+
+impl<O: Waitable> Waitable for Counted<'_, O> {
+    type Outcome = O::Outcome;
+
+    fn wait(self) -> Self::Outcome {
+        self.0.wait()
+    }
+
+    fn test(&mut self) -> Option<Self::Outcome> {
+        self.0.test()
+    }
+
+    fn request_ref(&self) -> RequestRef<'_> {
+        self.1.set(self.1.get() + 1);
+        self.0.request_ref()
+    }
+}
+
+#[mpj::test(ranks = 2)]
+fn completed_operation_is_found_without_polling_the_others(world: World) -> mpj::Result<()> {
+    const PENDING: i32 = 1000;
+    let tags = (0..100).map(|at| (at * 37) % PENDING);
+    if world.rank() == 1 {
+        for tag in tags {
+            world.send(&[tag, -tag], 0, tag)?;
+            world.recv(&mut [0u8; 0], 0, PENDING)?;
+        }
+        return Ok(());
+    }
+    // Where the system has no such fence, a set polls all its operations.
+    let polls_all = !mpj_devices::fence_listeners();
+    let uses = Cell::new(0);
+    let mut set = RequestSet::new();
+    for tag in 0..PENDING {
+        set.insert(tag, Counted(world.irecv([0i32; 2], 1, tag)?, &uses));
+    }
+    for (at, tag) in tags.enumerate() {
+        let (key, outcome) = set.wait_next().expect("operations are pending");
+        assert_eq!((outcome?.0, key), ([tag, -tag], tag));
+        // The first wait registers all operations. Later ones check the one that has completed, and describe one.
+        assert!(at == 0 || polls_all || uses.get() <= 10, "{} uses", uses.get());
+        uses.set(0);
+        assert!(set.test_next().is_none(), "the others are pending");
+        assert!(polls_all || uses.get() == 0, "{} uses", uses.get());
+        uses.set(0);
+        world.send(&[0u8; 0], 1, PENDING)?;
+    }
+    assert_eq!(set.len(), 900);
+    Ok(())
+}
+
 #[mpj::test(ranks = 2)]
 fn references_to_several_types_share_a_set(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
@@ -73,6 +127,15 @@ fn references_to_several_types_share_a_set(world: World) -> mpj::Result<()> {
     let sent = world.isend(['a', 'b', 'c'], other, 0)?;
     let mut total = world.prepare(coll::allreduce([me as u64], [0u64], Op::Max))?;
     let active = total.start()?;
+    let (object, sent_object) =
+        (world.irecv_object::<String>(other, 2)?, world.isend_object("object", other, 2)?);
+    let twin = world.idup()?;
+    let (promise, promised) = world.promise::<usize>()?;
+    let (mut filled, mut parts) =
+        (world.psend_init([me as u16; 4], 2, other, 3)?, world.precv_init([9u16; 4], 4, other, 3)?);
+    let arriving = parts.start()?;
+    let mut persistent = world.recv_init([0usize; 1], other, 4)?;
+    let received = persistent.start()?;
     let mut into = [0u8; 2];
     world.scope(|s| {
         let (receiving, sending) = (s.irecv(&mut into, other, 1)?, s.isend(&[1u8, 2], other, 1)?);
@@ -81,21 +144,89 @@ fn references_to_several_types_share_a_set(world: World) -> mpj::Result<()> {
         set.insert("sum", sum.request_ref());
         set.insert("sent", sent.request_ref());
         set.insert("active", active.request_ref());
+        set.insert("object", object.request_ref());
+        set.insert("sent object", sent_object.request_ref());
+        set.insert("duplicate", twin.request_ref());
+        set.insert("promise", promised.request_ref());
+        set.insert("parts", arriving.request_ref());
+        set.insert("message", received.request_ref());
         set.insert("receiving", receiving.request_ref());
         set.insert("sending", sending.request_ref());
         let mut keys = Vec::new();
+        while keys.len() < 9 {
+            let (key, outcome) = set.wait_next().expect("nine need nothing more");
+            outcome?;
+            keys.push(key);
+        }
+        assert!(set.test_next().is_none(), "the parts, the promise and the message are pending");
+        world.barrier()?;
+        promise.keep(me + 20);
+        let filling = filled.start()?;
+        (0..2).try_for_each(|part| filling.part(part)?.ready())?;
+        filling.wait()?;
+        world.send(&[me + 40], other, 4)?;
         for (key, outcome) in set.drain() {
             outcome?;
             keys.push(key);
         }
-        keys.sort_unstable();
-        assert_eq!(keys, ["active", "receiving", "sending", "sent", "sum", "text"]);
+        keys[9..].sort_unstable();
+        assert_eq!(keys[9..], ["message", "parts", "promise"]);
+        keys[..9].sort_unstable();
+        let expected =
+            ["active", "duplicate", "object", "receiving", "sending", "sent", "sent object", "sum", "text"];
+        assert_eq!(keys[..9], expected);
         drop(set);
         receiving.wait().map(drop)
     })?;
     assert_eq!((text.wait()?.0, sum.wait()?.0.1, into), (vec!['a', 'b', 'c'], [3], [1, 2]));
-    assert_eq!(active.wait()?.1, [1]);
+    assert_eq!((active.wait()?.1, received.wait()?), ([1], &mut [other + 40]));
+    assert_eq!((object.wait()?.0.as_str(), promised.wait()?), ("object", me + 20));
+    assert_eq!(arriving.wait()?, [other as u16; 4]);
+    assert_eq!(twin.wait()?.allgather_value(me)?, [0, 1]);
+    sent_object.wait()?;
     sent.wait()?;
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn set_returns_the_values_of_its_operations(world: World) -> mpj::Result<()> {
+    let (me, other) = (world.rank(), 1 - world.rank());
+    let (mut objects, mut twins, mut promised) = (RequestSet::new(), RequestSet::new(), RequestSet::new());
+    let mut sends = Vec::new();
+    for tag in 0..3 {
+        objects.insert(tag, world.irecv_object::<(usize, String)>(other, tag)?);
+        sends.push(world.isend_object(&(me, format!("number {tag}")), other, tag)?);
+        twins.insert(tag, world.idup()?);
+        let (promise, request) = world.promise::<(usize, i32)>()?;
+        promised.insert(tag, request);
+        std::thread::spawn(move || promise.keep((me, tag)));
+    }
+    for (tag, outcome) in objects.drain() {
+        assert_eq!(outcome?.0, (other, format!("number {tag}")));
+    }
+    let mut comms: Vec<_> = twins.drain().collect();
+    comms.sort_by_key(|(tag, _)| *tag);
+    for (tag, comm) in comms {
+        assert_eq!(comm?.allgather_value((10 * me) as i32 + tag)?, [tag, 10 + tag]);
+    }
+    for (tag, outcome) in promised.drain() {
+        assert_eq!(outcome?, (me, tag));
+    }
+    for sent in mpj::wait_all(sends) {
+        sent?;
+    }
+    let new = |tag: i32| world.precv_init([9usize; 2], 2, other, tag);
+    let (mut recvs, mut parts) = ([new(10)?, new(11)?], RequestSet::new());
+    for (tag, recv) in (10..).zip(&mut recvs) {
+        parts.insert(tag, recv.start()?);
+        let mut send = world.psend_init([me, tag], 2, other, tag as i32)?;
+        let filling = send.start()?;
+        (0..2).try_for_each(|part| filling.part(part)?.ready())?;
+        filling.wait()?;
+    }
+    for (tag, outcome) in parts.drain() {
+        assert_eq!(outcome?, [other, tag]);
+    }
     Ok(())
 }
 
