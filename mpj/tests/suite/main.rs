@@ -33,6 +33,7 @@ mod intercomm_creation;
 mod invalid_values;
 mod isolation;
 mod messages;
+mod mpi_table;
 mod mpijava;
 mod mpj_express_cases;
 mod mpj_express_defects;
