@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use mpj::topology::{Dim, TopologyComm};
-use mpj::{Error, Intracomm, Op, Reorder, Session, SplitType, World};
+use mpj::{ANY_SOURCE, Error, Intracomm, Op, Reorder, Session, SplitType, World};
 use mpj_devices::Segment;
 use mpj_devices::config::Config;
 
@@ -27,6 +27,10 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("errors_name_the_host_or_the_parameter", errors_name_the_host_or_the_parameter),
     ("topologies_place_neighbours_on_one_host", topologies_place_neighbours_on_one_host),
+    (
+        "wildcard_receives_from_two_devices_do_not_wait_for_a_poll",
+        wildcard_receives_from_two_devices_do_not_wait_for_a_poll,
+    ),
 ];
 
 /// Placements on two and three hosts: the parameter, and the host of each rank.
@@ -246,4 +250,40 @@ fn topologies_place_neighbours_on_one_host() {
     for line in ["No: 16 in the grid, 8 in the rings", "ByHost: 4 in the grid, 0 in the rings"] {
         assert!(ended.out.iter().any(|out| out == line), "{line}: {ended:#?}");
     }
+}
+
+/// The exchanges of each rank but rank 0 in [`wildcards`].
+const EXCHANGES: usize = 500;
+
+/// Each of the other ranks sends messages to rank 0, and waits for the answer to each. All receives are from any rank.
+pub(crate) fn wildcards(world: &World) -> Result<(), Error> {
+    let (me, mut got) = (world.rank(), [usize::MAX; 2]);
+    if me > 0 {
+        for round in 0..EXCHANGES {
+            world.send(&[me, round], 0, 1)?;
+            let status = world.recv(&mut got, ANY_SOURCE, 2)?;
+            assert_eq!((status.source_rank(), got), (0, [me, round + 7]));
+        }
+        return world.barrier();
+    }
+    let mut rounds = vec![0; world.size()];
+    for _ in 0..EXCHANGES * (world.size() - 1) {
+        let status = world.recv(&mut got, ANY_SOURCE, 1)?;
+        let from = status.source_rank();
+        assert_eq!(got, [from, rounds[from]]);
+        world.send(&[from, rounds[from] + 7], from, 2)?;
+        rounds[from] += 1;
+    }
+    say(&format!("rounds {:?}", &rounds[1..]));
+    world.barrier()
+}
+
+/// Rank 1 sends by shared memory, rank 2 by TCP. In a receive from any rank, MPJ Express polls its devices every two
+/// seconds, so that it needs up to 2,000 s for these 1,000 exchanges.
+fn wildcard_receives_from_two_devices_do_not_wait_for_a_poll() {
+    let begin = Instant::now();
+    let ended = run(&on("a:2,b:1", 3), "wildcards");
+    let took = begin.elapsed();
+    assert_eq!((ended.code, &ended.out[..]), (Some(0), &["rounds [500, 500]".to_owned()][..]), "{ended:#?}");
+    assert!(took < limit(60), "{took:?}");
 }

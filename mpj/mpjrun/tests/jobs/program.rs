@@ -232,6 +232,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
         "topologies" => hosts::topologies(world)?,
+        "wildcards" => hosts::wildcards(world)?,
         "creations" => hosts::creations(world)?,
         "exchange" => exchange(world)?,
         "intercomm" => intercomm::exchange(world)?,
