@@ -19,8 +19,8 @@ impl Datatype {
     /// Checks that `count` items contain no byte twice, because its value after a receive would be undefined.
     ///
     /// The check is exact unless it needs more than a bounded number of steps, or the size or bounds of the items
-    /// overflow. Then it reports no overlap: receiving into such a type is safe, and the last write wins. The success
-    /// of an exact check is cached.
+    /// overflow. Then it reports no overlap: one receive into such a type is safe, and the last write wins. Several
+    /// receives at once need [`check_disjoint`](Self::check_disjoint). The success of an exact check is cached.
     ///
     /// # Errors
     /// [`OverlapError`] with a byte that is contained twice.
@@ -43,18 +43,54 @@ impl Datatype {
         self.search_overlap(count)
     }
 
+    /// As [`check_overlap`](Self::check_overlap), but always exact, unless the size or bounds of the items overflow. If
+    /// the bounded search does not decide, this takes memory and time for each piece of the items, once.
+    ///
+    /// # Errors
+    /// [`OverlapError`] with a byte that is contained twice.
+    #[inline]
+    pub fn check_disjoint(&self, count: usize) -> Result<(), OverlapError> {
+        self.check_overlap(count)?;
+        let is_proved = self.is_contiguous() || count <= self.node().disjoint_up_to.0.load(Ordering::Relaxed);
+        if is_proved { Ok(()) } else { self.compare_all_pieces(count) }
+    }
+
     #[cold]
     fn search_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        if self.packed_size(count).is_err() || self.byte_bounds(count).is_err() {
-            return Ok(());
-        }
-        let plan = normalise::repeat(self.plan(), count, self.extent());
+        let Some(plan) = self.plan_of(count) else { return Ok(()) };
         let pieces = listed_pieces(&plan).saturating_mul(BUDGET_FACTOR).max(MIN_PIECES);
         let mut budget = SearchBudget { steps: MAX_SEARCH_STEPS, pieces, is_exceeded: false };
         search(&plan, 0, &mut budget)?;
         if !budget.is_exceeded {
             self.node().disjoint_up_to.0.fetch_max(count, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    /// Returns the plan of several items, unless their size or bounds overflow.
+    fn plan_of(&self, count: usize) -> Option<Plan> {
+        self.packed_size(count).ok()?;
+        self.byte_bounds(count).ok()?;
+        Some(normalise::repeat(self.plan(), count, self.extent()))
+    }
+
+    #[cold]
+    fn compare_all_pieces(&self, count: usize) -> Result<(), OverlapError> {
+        let Some(plan) = self.plan_of(count) else { return Ok(()) };
+        let (low, high) = hull(&plan, 0);
+        // If the first pieces have more bytes than there are places, two of them overlap, and the others do not matter.
+        let (mut bytes, places) = (0, high - low);
+        let pieces: Vec<_> = crate::iov::pieces(&plan, 0)
+            .map(|piece| (piece.offset, piece.len))
+            .take_while(|(_, len)| {
+                bytes <= places && {
+                    bytes += *len as i128;
+                    true
+                }
+            })
+            .collect();
+        search_list(pieces.into_iter())?;
+        self.node().disjoint_up_to.0.fetch_max(count, Ordering::Relaxed);
         Ok(())
     }
 }

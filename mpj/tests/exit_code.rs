@@ -176,6 +176,15 @@ fn program(mode: &str) -> ExitCode {
             }
             world.barrier()
         }),
+        "started" => mpj::run_with(Launch::threads(2), |world| {
+            if world.rank() == 0 {
+                std::thread::sleep(Duration::from_secs(3));
+                return Ok(());
+            }
+            let failed = world.start(mpj::coll::barrier())?.wait().expect_err("rank 0 makes no call");
+            print_line(&failed.to_string());
+            Err(mpj::Error::from(failed))
+        }),
         "library" => {
             let error = mpj::threads(2, |world| ring(&world)).expect_err("it hangs");
             print_line(&format!("rank {}: {error}", error.rank()));
@@ -354,6 +363,10 @@ fn time_limit_ends_a_program_that_hangs() {
             && text.contains("\n  rank 1 has not entered: barrier"),
         "{text}"
     );
+    let (output_of, text) = limited("started");
+    assert_eq!(output_of.status.code(), Some(124), "{text}");
+    let said = String::from_utf8_lossy(&output_of.stdout);
+    assert!(said.contains("ibarrier: rank 1 has failed: timed out (MPJ_TIMEOUT)"), "{said} {text}");
     let (output_of, text) = limited("library");
     assert_eq!((output_of.status.code(), &*text), (Some(0), ""), "a library prints nothing");
     let said = String::from_utf8_lossy(&output_of.stdout);

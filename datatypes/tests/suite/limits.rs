@@ -286,6 +286,23 @@ fn overlaps_of_large_layouts_are_found() {
 }
 
 #[test]
+fn overlap_beyond_the_budget_is_found_by_the_exact_check() {
+    let item = |decoy: i64, third: i64| {
+        let parts = [(1000, 0), (1, decoy), (900, third)];
+        u8::datatype().hindexed(&parts).unwrap().resized(0, 1024).unwrap()
+    };
+    // The third part of an item lies in the first part of the item 540 later. The second part hides it.
+    let (decoy, third) = (22_500 * 1024 + 1, 540 * 1024 + 2);
+    assert!(item(decoy, third).check_overlap(22_000).is_ok(), "the bounded search gives up");
+    assert_eq!(item(decoy, third).check_disjoint(22_000).unwrap_err().offset, third);
+    let disjoint = item(22_500 * 1024 + 1001, 22_500 * 2048 + 20);
+    assert!(disjoint.check_disjoint(22_000).is_ok());
+    // Many more pieces than bytes.
+    let dense = u16::datatype().hindexed_block(1, &[0, 100, 10_000_000]).unwrap().resized(0, 1).unwrap();
+    assert!(dense.check_disjoint(1 << 20).is_err());
+}
+
+#[test]
 fn overlap_is_found_after_the_check_of_a_larger_count_ended_early() {
     let dense = u16::datatype().hindexed_block(1, &[0, 100, 10_000_000]).unwrap().resized(0, 1).unwrap();
     // More items than the check can visit, and more than can exist.

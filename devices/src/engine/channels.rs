@@ -133,6 +133,8 @@ impl Engine {
         self.apply_exits(&channel);
         if let Some(fault) = self.failure.get() {
             self.fail_channel(&channel, fault);
+        } else if self.is_closed() {
+            channel.mark_exits();
         }
         Ok(channel)
     }

@@ -1,9 +1,8 @@
 //! The failure of operations: after the exit of another rank, or with the whole channel or rank.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::blocked::WaitReason;
@@ -34,12 +33,6 @@ pub(super) struct Blamed {
 
 /// The time after which a failed rank stops waiting for its tasks, and a closing rank for memory that devices keep.
 pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
-
-/// Notified once when all operations of a rank fail.
-pub trait FailureListener: Send + Sync + fmt::Debug {
-    /// Called by any thread, which might hold locks of the engine.
-    fn rank_failed(&self);
-}
 
 impl Engine {
     /// Returns the rank of the world whose death was known first, and the cause.
@@ -227,6 +220,8 @@ impl Engine {
     /// Fails all pending operations of this rank, and rejects new ones, also in channels that it joins later, as if the
     /// rank had died. An operation whose memory a device or a peer might access fails when that access has ended.
     pub fn fail_all(&self, cause: &str) {
+        // A thread that sees the flag must find the fault.
+        self.failure.get_or_init(|| Fault::Dead { rank: self.site.rank, cause: cause.into() });
         self.closed.store(true, Ordering::SeqCst);
         self.stop_background();
         self.fail_channels(Fault::Dead { rank: self.site.rank, cause: cause.into() });
@@ -239,16 +234,6 @@ impl Engine {
         self.failure.get()
     }
 
-    /// Registers a listener for the [failure](Self::failure) of this rank. The caller must then check whether the rank
-    /// has failed already.
-    pub fn listen_failure(&self, listener: Weak<dyn FailureListener>) {
-        let mut listeners = lock(&self.failure_listeners);
-        if listeners.len() == listeners.capacity() {
-            listeners.retain(|known| known.strong_count() > 0);
-        }
-        listeners.push(listener);
-    }
-
     /// Fails the operations of all channels, with the first of the faults with which this is called.
     fn fail_channels(&self, fault: Fault) {
         let fault = self.failure.get_or_init(|| fault).clone();
@@ -256,10 +241,7 @@ impl Engine {
         for channel in self.all_channels() {
             self.fail_channel(&channel, &fault);
         }
-        let listeners = std::mem::take(&mut *lock(&self.failure_listeners));
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.rank_failed();
-        }
+        self.notify_failure_listeners();
     }
 
     /// Fails everything as [`fail_all`](Self::fail_all) does, and waits for a limited time until its
@@ -378,6 +360,9 @@ impl Engine {
         }
         if !channel.has_exits() {
             return Ok(());
+        }
+        if self.is_closed() {
+            return Err(Fault::Left { rank: Some(self.site.rank) });
         }
         let rank = if pattern.source == ANY_SOURCE {
             self.all_others_closing(channel).then_some(None)

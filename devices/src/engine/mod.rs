@@ -28,6 +28,7 @@ mod device_ops;
 mod driver_fd;
 mod exits;
 mod failure;
+mod failure_listeners;
 mod flush;
 mod inbox;
 mod incoming_body;
@@ -62,8 +63,8 @@ pub use channel::{Calls, Channel};
 use credit::CreditPool;
 pub use credit::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
 pub use driver_fd::DriverFd;
-pub use failure::FailureListener;
 use failure::{Blamed, DEVICE_GRACE};
+pub use failure_listeners::FailureListener;
 pub use matched::{Matched, MatchedMessage};
 pub use send::{Coalesce, Mode, Sent};
 pub use tasks::ProgressTask;
@@ -272,9 +273,13 @@ impl Engine {
         self.drain_tasks();
         self.closed.store(true, Ordering::SeqCst);
         for channel in self.all_channels() {
+            // Threads that post or search later check the flag.
+            channel.mark_exits();
             self.cancel_receives(&channel);
         }
         self.recheck_all();
+        // Threads that wait for a message without a posted receive check the flag, too.
+        self.wake_all();
         // Tasks that were spawned after `closed` was set complete at once.
         if self.tasks.any() {
             self.poll_tasks(true);

@@ -72,8 +72,20 @@ impl Engine {
         receiving.target().prefetch();
         matching.post(Posted::new(pattern, receiving));
         drop(matching);
-        self.recheck_exits(channel, channel.peer(pattern.source.cast_unsigned()));
+        if channel.has_exits() {
+            self.recheck_posted(channel, pattern);
+        }
         Ok(completion)
+    }
+
+    /// Checks a receive that was just posted. A thread that closes the rank first marks the channel, and then cancels the
+    /// posted receives: either it finds this one, or this thread sees the mark.
+    #[cold]
+    fn recheck_posted(&self, channel: &Channel, pattern: Pattern) {
+        self.recheck_exits(channel, channel.peer(pattern.source.cast_unsigned()));
+        if self.is_closed() {
+            self.cancel_receives(channel);
+        }
     }
 
     /// Takes the first of the `most` earliest unexpected messages of a channel for which `which` returns true.

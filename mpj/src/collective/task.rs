@@ -272,9 +272,10 @@ impl ProgressTask for CollectiveTask {
 impl State {
     /// Runs the call as far as possible; returns its outcome if it has completed.
     fn advance(&mut self, context: &CollContext, call: &CallId) -> Option<Result<()>> {
-        let closed = context.engine().is_closed().then(|| {
-            let rank = Some(context.engine().site().rank);
-            Error::from_fault(call.name, Fault::Left { rank })
+        let engine = context.engine();
+        let closed = engine.is_closed().then(|| {
+            let left = || Fault::Left { rank: Some(engine.site().rank) };
+            Error::from_fault(call.name, engine.failure().cloned().unwrap_or_else(left))
         });
         if !self.has_checked_notices {
             let checked =

@@ -59,7 +59,7 @@ fn receive<T: Receivable>(comm: &raw::Comm, message: MatchedMessage) -> Result<(
         // The sender might wait for the match.
         Err(error) => {
             raw::mdiscard(message);
-            return Err(error);
+            return Err(comm.named(error));
         }
     };
     let room: &mut [MaybeUninit<T>] = items.spare_capacity_mut();

@@ -3,7 +3,7 @@
 use mpj_collectives::{BufIndex, Span};
 use mpj_devices::{Buf, BufError, Content, Origin};
 
-use super::p2p::{check_no_overlap, too_large};
+use super::p2p::{check_disjoint, too_large};
 use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
@@ -57,7 +57,7 @@ impl CollBuf for Buf {
             return Err(Error::buf(call, BufError::Chain));
         }
         self.packed_bytes(call)?;
-        check_no_overlap(call, self.count(), self.datatype())
+        check_disjoint(call, self)
     }
 
     #[inline]

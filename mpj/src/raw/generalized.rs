@@ -90,11 +90,8 @@ impl Completer {
 impl Drop for Completer {
     fn drop(&mut self) {
         if self.0.outcome.get().is_none() {
-            self.0.complete(Err(Error::new(
-                ErrorClass::Request,
-                CALL,
-                "it was dropped before it was complete",
-            )));
+            let dropped = Error::new(ErrorClass::Request, CALL, "it was dropped before it was complete");
+            self.0.complete(Err(self.0.comm.named(dropped)));
         }
     }
 }

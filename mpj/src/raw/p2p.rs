@@ -43,8 +43,16 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
     Error::new(ErrorClass::Count, call, format!("{count} items overflow the byte count"))
 }
 
+/// Checks that the items that one receive writes do not overlap.
 pub(super) fn check_no_overlap(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
     datatype.check_overlap(count).map_err(|overlap| Error::new(ErrorClass::Type, call, overlap.to_string()))
+}
+
+/// As [`check_no_overlap`], but always exact: several receives into the items can be active at once, and their threads
+/// must not write the same bytes.
+pub(super) fn check_disjoint(call: &'static str, buf: &Buf) -> Result<()> {
+    let overlap = buf.datatype().check_disjoint(buf.count());
+    overlap.map_err(|overlap| Error::new(ErrorClass::Type, call, overlap.to_string()))
 }
 
 #[inline]

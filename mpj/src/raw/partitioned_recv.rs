@@ -18,7 +18,7 @@ use mpj_devices::{
 };
 
 use super::comm::Comm;
-use super::p2p::{check_no_overlap, pattern};
+use super::p2p::{check_disjoint, pattern};
 use super::part_channel::{HANDSHAKE_WORDS, MAX_PARTS, items_per_part, no_such_part, part_range, part_tag};
 use super::persistent::{PersistentOperation, StoredBuf, still_active};
 use super::request::OpInfo;
@@ -98,7 +98,7 @@ pub fn precv_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentOperation> {
     check_source(comm, source, tag)?;
-    check_no_overlap(INIT, buf.count(), buf.datatype())?;
+    check_disjoint(INIT, &buf)?;
     let items = items_per_part(INIT, buf.count(), parts)?;
     let bytes_per_part = buf.part(0, items).bytes().map_err(|error| Error::buf(INIT, error))?;
     let link = if source == PROC_NULL { None } else { Some(Link::open(comm, source, tag)?) };
@@ -255,7 +255,7 @@ impl PartRecv {
             Some(Err(error)) => Err(error.clone()),
             Some(Ok(sender)) => self.post_all(link, sender, &mut state.receives),
         };
-        state.round = posted.map_or_else(Round::Failed, |()| Round::Posted);
+        state.round = posted.map_or_else(|error| Round::Failed(self.comm.named(error)), |()| Round::Posted);
     }
 
     fn post_all(&self, link: &Link, sender: &SenderParts, receives: &mut Vec<Completion>) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{alive, job, ranks};
+use crate::common::{job, ranks};
 use mpj::{ANY_SOURCE, ANY_TAG, Error, ErrorClass, Op, World};
 
 /// A call that waits for other ranks.
@@ -240,21 +240,6 @@ fn abort_of_a_rank_that_has_left_has_no_effect() {
         assert_eq!(got, [other]);
         Ok(())
     });
-}
-
-#[test]
-fn calls_on_a_world_after_its_job_fail() {
-    let worlds = job(2, Ok::<World, String>).expect("no rank fails");
-    for world in worlds {
-        let other = 1 - world.rank();
-        assert!(alive(|| world.recv(&mut [0u8], other, 0)).is_err());
-        assert!(alive(|| world.probe(ANY_SOURCE, ANY_TAG)).is_err());
-        assert!(alive(|| world.send(&vec![0u8; 1 << 20], other, 0)).is_err());
-        assert!(alive(|| world.ssend(&[0u8], other, 0)).is_err());
-        if world.rank() == 0 {
-            assert!(alive(|| world.barrier()).is_err());
-        }
-    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The tests of this crate that can share a process, in one program, so that shared code is compiled once.
 
+mod after_the_job;
 mod alltoallw;
 mod attack_requests;
 mod attributes;

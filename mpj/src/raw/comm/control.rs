@@ -58,7 +58,7 @@ impl Comm {
         let tag = MessageTag { tag, immediate: kind as u32 };
         match engine.send(&channel, dest, tag, source, Mode::Standard, Coalesce::No) {
             Ok(_) => Ok(()),
-            Err(fault) => Err(Error::from_fault(call, fault)),
+            Err(fault) => Err(self.fault(call, fault)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Comm {
             })
         };
         let what = |(): &()| WaitReason::recv(call, &channel, source.cast_signed(), tag);
-        self.engine().wait_for(&mut (), poll, what).map_err(|fault| Error::from_fault(call, fault))
+        self.engine().wait_for(&mut (), poll, what).map_err(|fault| self.fault(call, fault))
     }
 
     fn receive_words(&self, call: &'static str, message: MatchedMessage) -> Result<Vec<u64>> {
@@ -114,9 +114,7 @@ impl Comm {
             let target = target.map_err(|error| Error::buf(call, error))?;
             let completion = message.recv(Receive::new(target));
             let what = || WaitReason::recv(call, self.p2p(), source.cast_signed(), tag);
-            self.engine()
-                .wait_map(&completion, Clone::clone, what)
-                .map_err(|fault| Error::from_fault(call, fault))
+            self.engine().wait_map(&completion, Clone::clone, what).map_err(|fault| self.fault(call, fault))
         });
         received.map(|_| words)
     }
