@@ -9,10 +9,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use mpj::boot::wire::CONTROL_VAR;
 use mpj_devices::cores::Cores;
 use mpj_devices::trace::TraceFiles;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
@@ -186,6 +188,13 @@ impl Process {
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), how).ok().flatten()?;
         let code = status.exit_status().map(ExitStatus::Code);
         code.or_else(|| status.terminating_signal().map(ExitStatus::Signal))
+    }
+
+    /// Waits until the process has exited, but at most for `limit`.
+    pub(crate) fn wait_for_exit(&self, limit: Duration) {
+        let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+        // After an error, the status is not known yet.
+        let _ = rustix::event::poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&limit));
     }
 
     /// Sends a signal to the process group, or only to the process if it has left its group.

@@ -194,7 +194,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "recv-from-left" if me == 0 => drop(world.recv(&mut [0u8], 1, 0)?),
         "late-error" if me == 2 => {
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(Duration::from_secs(1));
             world.recv(&mut [0u8], world.size() + 5, 0)?;
         }
         "recv-from-left" | "late-error" => {}
