@@ -4,6 +4,7 @@ mod attributes;
 mod control;
 mod create;
 mod create_group;
+mod errors;
 mod extras;
 mod idup;
 mod inter;
@@ -24,7 +25,6 @@ use mpj_devices::{
 use super::buffered::BsendSlot;
 use super::group::{Comparison, group_compare};
 use super::part_channel::{PartRounds, PartTags};
-use crate::address::PROC_NULL_NUMBER;
 use crate::boot::Boot;
 use crate::collective::blocking::{self, BlockingCall};
 use crate::collective::context::CollContext;
@@ -337,18 +337,6 @@ impl Comm {
         Ok(())
     }
 
-    /// Returns the error of a call on this communicator.
-    #[cold]
-    pub(crate) fn fault(&self, call: &'static str, fault: Fault) -> Error {
-        self.named(Error::from_fault(call, fault))
-    }
-
-    /// Adds the name of this communicator to an error.
-    #[cold]
-    pub(crate) fn named(&self, error: Error) -> Error {
-        error.on(self.p2p())
-    }
-
     /// Checks the number of a rank to which this one can send (in an intercommunicator, a rank of the remote group).
     #[inline]
     pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
@@ -356,26 +344,6 @@ impl Comm {
             Ok(member) if member < self.peers().size() => Ok(member),
             _ => Err(self.rank_error(call, class, rank)),
         }
-    }
-
-    #[cold]
-    fn rank_error(&self, call: &'static str, class: ErrorClass, rank: i32) -> Error {
-        let ranks = match self.peers().size() {
-            1 => "only rank 0".to_owned(),
-            size => format!("ranks 0 to {}", size - 1),
-        };
-        let what = if class == ErrorClass::Root { "root" } else { "rank" };
-        let who = match rank {
-            PROC_NULL_NUMBER => {
-                return Error::new(class, call, format!("PROC_NULL is not a valid {what} here"));
-            }
-            // `0 - 1` as a `usize` does not fit an `i32`, and arrives here as `i32::MAX`.
-            i32::MAX => format!("{what} {rank} (0 - 1?)"),
-            _ => format!("{what} {rank}"),
-        };
-        let of = if self.is_inter() { "the remote group of " } else { "" };
-        let why = format!("{who} is out of range: {of}the communicator has {ranks}");
-        self.named(Error::new(class, call, why))
     }
 
     /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.

@@ -38,6 +38,7 @@ mod p2p;
 mod pack;
 mod packed_copy;
 mod part_channel;
+mod part_handshake;
 mod partitioned_recv;
 mod partitioned_send;
 mod persistent;

@@ -8,8 +8,7 @@
 //! this rank waits in another call. Afterwards a start posts the receives of its round at once. If the request is dropped
 //! before the handshake has arrived, a later request gets it.
 
-use std::ops::{Deref, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{
@@ -19,7 +18,8 @@ use mpj_devices::{
 
 use super::comm::Comm;
 use super::p2p::{check_disjoint, pattern};
-use super::part_channel::{HANDSHAKE_WORDS, MAX_PARTS, items_per_part, no_such_part, part_range, part_tag};
+use super::part_channel::{items_per_part, no_such_part, part_tag};
+use super::part_handshake::{Link, SenderParts};
 use super::persistent::{PersistentOperation, StoredBuf, still_active};
 use super::request::OpInfo;
 use super::{ANY_SOURCE, ANY_TAG, PROC_NULL};
@@ -50,14 +50,6 @@ pub(super) struct PartRecv {
 }
 
 #[derive(Debug)]
-struct Link {
-    channel: Arc<Channel>,
-    /// The operation writes it; it is read only after the completion.
-    words: Arc<[AtomicU64; HANDSHAKE_WORDS]>,
-    handshake: Completion,
-}
-
-#[derive(Debug)]
 struct State {
     round: Round,
     /// The parts of the sender, once the handshake has arrived.
@@ -74,13 +66,6 @@ enum Round {
     Unmatched,
     Posted,
     Failed(Error),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct SenderParts {
-    first: u32,
-    parts: usize,
-    bytes: usize,
 }
 
 /// Creates a partitioned receive into the items of `buf`, in `parts` parts of the same length (MPI_Precv_init). The
@@ -118,51 +103,6 @@ fn check_source(comm: &Comm, source: i32, tag: i32) -> Result<()> {
         return Err(Error::new(ErrorClass::Tag, INIT, "ANY_TAG is not allowed: name the tag"));
     }
     if source == PROC_NULL { comm.check_not_freed(INIT) } else { pattern(comm, INIT, source, tag).map(drop) }
-}
-
-impl Link {
-    /// Posts the receive of the handshake.
-    fn open(comm: &Comm, source: i32, tag: i32) -> Result<Self> {
-        let channel = comm.part_channel(INIT)?;
-        let words: Arc<[AtomicU64; HANDSHAKE_WORDS]> = Arc::default();
-        let (first, keep) = (words.as_ptr().cast_mut().cast(), Arc::clone(&words));
-        let buf = Buf::new(first, HANDSHAKE_WORDS, mpj_datatypes::Primitive::U64);
-        // SAFETY: the operation keeps the words, which nobody reads or writes until it has completed.
-        let receive =
-            unsafe { Receive::of(buf, Some(keep), None) }.map_err(|error| Error::buf(INIT, error))?;
-        let handshake = comm.engine().post(&channel, Pattern { source, tag }, receive);
-        let handshake = handshake.map_err(|fault| comm.fault(INIT, *fault))?;
-        Ok(Link { channel, words, handshake })
-    }
-
-    /// Returns the parts of the sender if the handshake has arrived.
-    fn sender_parts(&self) -> Option<Result<SenderParts>> {
-        let message = match self.handshake.outcome()? {
-            Ok(message) => message,
-            Err(fault) => return Some(Err(Error::from_fault(INIT, fault.clone()))),
-        };
-        let [first, parts, bytes] = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let is_valid = message.bytes == size_of_val(&*self.words)
-            && (1..=MAX_PARTS as u64).contains(&parts)
-            && part_range(first, parts).is_some()
-            && bytes.checked_mul(parts).is_some_and(|all| all <= isize::MAX as u64);
-        Some(if is_valid {
-            Ok(SenderParts { first: first as u32, parts: parts as usize, bytes: bytes as usize })
-        } else {
-            let why = format!("invalid description of the parts from rank {}", message.source);
-            Err(Error::new(ErrorClass::Intern, INIT, why))
-        })
-    }
-}
-
-impl SenderParts {
-    /// Returns the parts of the sender that contain a range of the message.
-    fn overlap(&self, bytes: Range<usize>) -> Range<usize> {
-        match bytes.start.checked_div(self.bytes) {
-            Some(first) => first..bytes.end.div_ceil(self.bytes),
-            None => 0..self.parts,
-        }
-    }
 }
 
 impl PartReceiver {

@@ -239,7 +239,7 @@ impl Request {
     }
 
     /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete, with
-    /// an error that [says so](Error::is_cancelled). For a generalized request, calls its [hook](super::CancelHook); its
+    /// an error that [says so](crate::Error::is_cancelled). For a generalized request, calls its [hook](super::CancelHook); its
     /// [`Completer`](super::Completer) can then complete it with a [cancelled](Status::set_cancelled) status.
     pub fn cancel(&self) -> bool {
         match &self.state {

@@ -3,6 +3,7 @@
 
 mod future;
 mod owned;
+mod part_buffer;
 mod partitioned;
 mod persistent;
 mod promise;
@@ -15,7 +16,7 @@ mod wait_many;
 pub use future::RequestFuture;
 pub(crate) use owned::{OwnedCell, consumed_error};
 pub use owned::{Request, RequestError};
-pub(crate) use partitioned::PartBuffer;
+pub(crate) use part_buffer::PartBuffer;
 pub use partitioned::{ArrivingRequest, FillingRequest, PartMut, PartitionedRecv, PartitionedSend};
 pub use persistent::{ActiveRequest, PersistentRequest, start_all};
 pub(crate) use persistent::{BufsFn, CallBufs, MessageStartFn, StartFn};

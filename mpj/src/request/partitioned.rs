@@ -7,61 +7,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mpj_datatypes::{Equivalent, Receivable};
+use mpj_datatypes::Receivable;
 
 use super::owned::consumed_error;
+use super::part_buffer::PartBuffer;
 use super::wait_many::{RequestRef, Waitable};
 use crate::error::{Error, ErrorClass, Result};
-use crate::raw::{self, Buf};
+use crate::raw;
 use crate::status::Status;
-
-/// The items of a partitioned message, in parts of the same length.
-///
-/// # Invariants
-/// 1. `base` and `len` are those of a `Box<[T]>`, which this value owns.
-/// 2. The items of a part are accessed only by the holder of that part, or by the operation: see the types below.
-pub(crate) struct PartBuffer<T> {
-    base: NonNull<T>,
-    len: usize,
-    part_len: usize,
-}
-
-// SAFETY: it owns its items, as a `Box` does.
-unsafe impl<T: Send> Send for PartBuffer<T> {}
-// SAFETY: threads share parts of it only as `&[T]`, or pass one `&mut [T]` on.
-unsafe impl<T: Send + Sync> Sync for PartBuffer<T> {}
-
-impl<T> PartBuffer<T> {
-    pub(crate) fn new(items: Box<[T]>, parts: usize) -> Arc<Self> {
-        let len = items.len();
-        let base = NonNull::from(Box::leak(items)).cast();
-        // `raw` rejects 0 parts, and lengths that are not multiples of `parts`.
-        Arc::new(PartBuffer { base, len, part_len: len.checked_div(parts).unwrap_or(0) })
-    }
-
-    fn part(&self, part: usize) -> NonNull<[T]> {
-        let first = self.base.as_ptr().wrapping_add(part * self.part_len);
-        let first = NonNull::new(first).unwrap_or(self.base);
-        NonNull::slice_from_raw_parts(first, self.part_len)
-    }
-
-    fn all(&self) -> NonNull<[T]> {
-        NonNull::slice_from_raw_parts(self.base, self.len)
-    }
-}
-
-impl<T: Equivalent> PartBuffer<T> {
-    pub(crate) fn buf(&self) -> Buf {
-        Buf::new(self.base.as_ptr().cast(), self.len, T::datatype())
-    }
-}
-
-impl<T> Drop for PartBuffer<T> {
-    fn drop(&mut self) {
-        // SAFETY: invariant 1, and nobody else uses the items.
-        drop(unsafe { Box::from_raw(self.all().as_ptr()) });
-    }
-}
 
 /// A partitioned send: [`Intracomm::psend_init`](crate::Intracomm::psend_init) creates it, and [`start`](Self::start)
 /// starts a round. Many threads can fill the parts of a round, and each part is sent when it is
@@ -418,4 +371,4 @@ macro_rules! debug_by_name {
     )*};
 }
 
-debug_by_name!([] PartBuffer, [] PartitionedSend, ['_] FillingRequest, ['_] PartMut, [] PartitionedRecv, ['_] ArrivingRequest);
+debug_by_name!([] PartitionedSend, ['_] FillingRequest, ['_] PartMut, [] PartitionedRecv, ['_] ArrivingRequest);
