@@ -6,8 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns a library of this build: the newest `lib<name>-*.rlib` next to this program.
-fn library(name: &str) -> PathBuf {
+/// Returns the libraries `lib<name>-*.rlib` next to this program, the newest first. Builds with other features have
+/// others.
+pub(crate) fn libraries(name: &str) -> Vec<PathBuf> {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());
     let prefix = format!("lib{name}-");
@@ -15,14 +16,21 @@ fn library(name: &str) -> PathBuf {
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
         file.starts_with(&prefix) && file.ends_with(".rlib")
     };
-    let newest = folder.filter(is_wanted).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
-    newest.unwrap_or_else(|| panic!("no {prefix}*.rlib next to {}", program.display()))
+    let mut found: Vec<_> = folder.filter(is_wanted).collect();
+    found.sort_by_key(|path| std::cmp::Reverse(path.metadata().unwrap().modified().unwrap()));
+    assert!(!found.is_empty(), "no {prefix}*.rlib next to {}", program.display());
+    found
 }
 
-/// Compiles an invalid program that uses a library of this build, and returns the compiler's messages; `None` without a
-/// suitable compiler.
-pub(crate) fn compiler_messages(program: &str, text: &str, library_name: &str) -> Option<String> {
-    let (library, folder) = (library(library_name), Path::new(env!("CARGO_TARGET_TMPDIR")));
+/// Compiles an invalid program that uses a library, and returns the compiler's messages; `None` without a suitable
+/// compiler.
+pub(crate) fn compiler_messages(
+    program: &str,
+    text: &str,
+    library_name: &str,
+    library: &Path,
+) -> Option<String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = folder.join(format!("diagnostics_{program}.rs"));
     std::fs::write(&source, text).unwrap();
     // Some errors are found only when code is generated.
@@ -48,7 +56,7 @@ fn expect_error(name: &str, items: &str, body: &str, parts: &[&str]) {
     let text = format!(
         "#![crate_type = \"lib\"]\n{items}\npub fn rank(world: &mpj::World) -> mpj::Result<()> {{\n{body}\nOk(())\n}}\n"
     );
-    let Some(said) = compiler_messages(name, &text, "mpj") else { return };
+    let Some(said) = compiler_messages(name, &text, "mpj", &libraries("mpj")[0]) else { return };
     // The compiler might wrap long notes.
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in parts {
