@@ -135,8 +135,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the items of a span that lies in its buffer, if they are plain. This takes a few cycles; the moves of a
-    /// [`Buf`] take a hundred.
+    /// Returns the items of a span that lies in its buffer, if they are plain. Unlike [`buf`](Self::buf), this moves no
+    /// [`Buf`]: each move waits for the stores of the fields.
     #[inline]
     pub(crate) fn plain<'p>(&'p self, temp: Option<&'p TempBuffers>, span: Span) -> Option<PlainItems<'p>> {
         let (first, base) = match self.user.get(span.buf) {

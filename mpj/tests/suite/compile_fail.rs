@@ -70,8 +70,8 @@ fn examples(file: &Path, library: &'static str) -> Vec<Example> {
     examples
 }
 
-/// Compiles an example. Returns the compiler's messages if they do not contain the code. What an example uses may exist
-/// only with some features, so one of the libraries suffices.
+/// Compiles an example with each build of its library until the compiler reports the code, because an item of the
+/// example can depend on features. Returns the messages for the newest build if no build gives the code.
 fn unexpected_messages(number: usize, example: &Example) -> Option<String> {
     let (program, code) = (format!("example_{number}"), format!("error[{}]", example.code));
     let compile = |library: &PathBuf| compiler_messages(&program, &example.text, example.library, library);
