@@ -56,7 +56,9 @@ impl Envelope {
         if count * datatype.size() == self.bytes && self.fits(datatype, count) {
             return Ok(count);
         }
-        Err(self.mismatch(datatype, self.bytes))
+        // Name the smallest number of whole items that are at least as long as the message.
+        let bytes = self.bytes.checked_next_multiple_of(datatype.size().max(1));
+        Err(self.mismatch(datatype, bytes.unwrap_or(self.bytes)))
     }
 
     /// Returns whether the message matches the beginning of `count` items of a type. The items are at least as long as

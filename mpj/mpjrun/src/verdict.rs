@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use mpj::boot::control_plane::code_of_cause;
 use mpj::boot::wire;
 use mpj::report::ranks as format_ranks;
 use rustix::process::Signal;
@@ -222,9 +223,12 @@ pub(crate) fn verdict(
     let code = match &failure.kind {
         FailureKind::Abort(code, _) => wire::exit_code(*code),
         FailureKind::Exited(status, _) | FailureKind::ExitedMidMessage(status, _) => exit_code(*status),
-        FailureKind::Reported(_) | FailureKind::ReportedByPeer(_) => {
-            status(failure.process).map_or(1, exit_code)
-        }
+        FailureKind::ReportedByPeer(_) => status(failure.process).map_or(1, exit_code),
+        FailureKind::Reported(cause) => match status(failure.process) {
+            Some(status @ ExitStatus::Code(_)) => exit_code(status),
+            // `mpjrun` may have killed a process that did not exit in time after its report.
+            Some(ExitStatus::Signal(_)) | None => code_of_cause(cause),
+        },
         FailureKind::ProtocolError(_) | FailureKind::NeverJoined => 1,
     };
     if let FailureKind::Exited(ExitStatus::Signal(signal), _) = failure.kind
@@ -315,6 +319,20 @@ mod tests {
             assert_eq!(code(&[failure(0, abort(requested), 0)]), code_of_job, "{requested}");
         }
         assert_eq!(code(&[failure(0, FailureKind::Exited(ExitStatus::Code(0), "early".into()), 0)]), 1);
+    }
+
+    #[test]
+    fn report_of_a_rank_explains_more_than_the_signal_that_ended_its_process() {
+        let killed = |cause: &str| {
+            let failures = [failure(0, FailureKind::Reported(cause.into()), 0)];
+            let status = |_| Some(ExitStatus::Signal(15));
+            verdict(&failures, &BTreeSet::from([0]), status, &[], OutputStatus::default()).code
+        };
+        assert_eq!(killed("returned an error: enough"), 1);
+        assert_eq!(killed("panicked: odd"), 101);
+        let lost = [failure(0, FailureKind::ReportedByPeer("connection closed".into()), 0)];
+        let status = |_| Some(ExitStatus::Signal(9));
+        assert_eq!(verdict(&lost, &BTreeSet::from([0]), status, &[], OutputStatus::default()).code, 137);
     }
 
     #[test]

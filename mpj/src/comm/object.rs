@@ -40,7 +40,7 @@ impl<K> Communicator<K> {
     /// the pool has no block for the message.
     pub fn send_object<T: Serialize + ?Sized>(&self, value: &T, dest: impl IntoDest, tag: i32) -> Result<()> {
         const CALL: &str = "send_object";
-        let message = encode(CALL, value)?;
+        let message = encode(CALL, value).map_err(|error| self.as_raw().named(error))?;
         // SAFETY: the message is ours until the call returns.
         unsafe {
             raw::send_as(
@@ -67,7 +67,8 @@ impl<K> Communicator<K> {
         const CALL: &str = "recv_object";
         let (source, tag) = (source.into_source().number(), tag.into().number());
         let (mut message, status) = buffer_p2p::recv(self.as_raw(), CALL, source, tag)?;
-        Ok((message.read_object().map_err(|e| decode_error::<T>(CALL, status.source_rank(), &e))?, status))
+        let invalid = |e| self.as_raw().named(decode_error::<T>(CALL, status.source_rank(), &e));
+        Ok((message.read_object().map_err(invalid)?, status))
     }
 }
 
@@ -81,7 +82,9 @@ impl Intracomm {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);
         match buffer_collectives::bcast(self.as_raw(), CALL, Operation::BcastObject, root, mine)? {
-            Some(mut message) => message.read_object().map_err(|e| decode_error::<T>(CALL, root, &e)),
+            Some(mut message) => {
+                message.read_object().map_err(|e| self.as_raw().named(decode_error::<T>(CALL, root, &e)))
+            }
             None => Ok(value),
         }
     }

@@ -42,7 +42,8 @@ impl Intracomm {
             let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
             gather_encoded(blocking, Operation::GatherObject, CALL, &value, root)
         })?;
-        (self.rank() == root).then(|| decoded(CALL, received, self.rank(), value).collect()).transpose()
+        let values = || decoded(CALL, received, self.rank(), value).collect();
+        (self.rank() == root).then(values).transpose().map_err(|error| self.as_raw().named(error))
     }
 
     /// Scatters the values of `root`: rank `r` gets `values[r]`. The `values` of other ranks are ignored.
@@ -77,7 +78,10 @@ impl Intracomm {
             }
             scatter(blocking, CallDigest::new(Operation::ScatterObject, root.into()), CALL, &messages, root)
         })?;
-        if self.rank() == root { Ok(values.swap_remove(root)) } else { received.decode(CALL) }
+        if self.rank() == root {
+            return Ok(values.swap_remove(root));
+        }
+        received.decode(CALL).map_err(|error| self.as_raw().named(error))
     }
 
     /// Gathers the values of all ranks on every rank, in order of rank.
@@ -104,7 +108,8 @@ impl Intracomm {
             unsafe { blocking.allgather_bufs(digest, &bufs) }?;
             Ok(received)
         })?;
-        decoded(CALL, received, self.rank(), value).collect()
+        let values: Result<Vec<T>> = decoded(CALL, received, self.rank(), value).collect();
+        values.map_err(|error| self.as_raw().named(error))
     }
 
     /// Sends `values[r]` to each rank `r`. Returns the values that this rank gets, in order of rank.
@@ -140,7 +145,8 @@ impl Intracomm {
             Ok(received)
         })?;
         let own = values.swap_remove(self.rank());
-        decoded(CALL, received, self.rank(), own).collect()
+        let values: Result<Vec<T>> = decoded(CALL, received, self.rank(), own).collect();
+        values.map_err(|error| self.as_raw().named(error))
     }
 
     /// Combines the values of all ranks at `root`: `combine(… combine(combine(v0, v1), v2) …)`, in order of rank. Other
@@ -206,7 +212,7 @@ impl Intracomm {
         })?;
         match (total, received) {
             (Some(total), _) => Ok(total),
-            (None, Some(received)) => received.decode(CALL),
+            (None, Some(received)) => received.decode(CALL).map_err(|error| self.as_raw().named(error)),
             (None, None) => Err(Error::new(ErrorClass::Intern, CALL, "no result has arrived")),
         }
     }

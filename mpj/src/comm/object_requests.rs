@@ -35,7 +35,7 @@ impl<K> Communicator<K> {
         tag: i32,
     ) -> Result<Request<()>> {
         const CALL: &str = "isend_object";
-        let cell = OwnedCell::shared(encode(CALL, value)?);
+        let cell = OwnedCell::shared(encode(CALL, value).map_err(|error| self.as_raw().named(error))?);
         let (buf, dest) = (cell.send_buf(), dest.into_dest().number());
         let keep: KeepAlive = cell;
         // SAFETY: the operation keeps the message, which nobody writes to.
@@ -68,7 +68,7 @@ impl<K> Communicator<K> {
         let (source, tag) = (source.into_source().number(), tag.into().number());
         let (raw, slot) = raw::irecv_any_length(self.as_raw(), RECV, source, tag)?;
         let request = Request::new(raw, OwnedCell::shared(()), true);
-        Ok(ObjectRequest { request, slot, value: PhantomData })
+        Ok(ObjectRequest { request, slot, comm: self.as_raw().clone(), value: PhantomData })
     }
 }
 
@@ -77,6 +77,8 @@ impl<K> Communicator<K> {
 pub struct ObjectRequest<T> {
     request: Request<()>,
     slot: Arc<BlockSlot>,
+    /// For its name in errors.
+    comm: raw::Comm,
     value: PhantomData<fn() -> T>,
 }
 
@@ -87,7 +89,7 @@ impl<T: DeserializeOwned> ObjectRequest<T> {
     /// The error of the receive; [`ErrorClass::Buffer`] if the message is not a value of this type.
     pub fn wait(self) -> Result<(T, Status)> {
         let ((), status) = self.request.wait().map_err(Error::from)?;
-        decode(self.slot, status)
+        decode(self.slot, status).map_err(|error| self.comm.named(error))
     }
 
     /// Makes progress once if the receive is pending; returns the value if its message has arrived (MPI_Test).
@@ -96,7 +98,8 @@ impl<T: DeserializeOwned> ObjectRequest<T> {
     /// As [`wait`](Self::wait). [`ErrorClass::Request`] if an earlier call has returned the outcome.
     pub fn test(&mut self) -> Option<Result<(T, Status)>> {
         let outcome = self.request.test()?.map_err(Error::from);
-        Some(outcome.and_then(|((), status)| decode(std::mem::take(&mut self.slot), status)))
+        let value = outcome.and_then(|((), status)| decode(std::mem::take(&mut self.slot), status));
+        Some(value.map_err(|error| self.comm.named(error)))
     }
 
     /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the receive is still pending.

@@ -156,7 +156,7 @@ impl BsendBuffer {
             }
         };
         comm.engine().wait_for(&mut (), is_flushed, what);
-        self.state().error.take().map_or(Ok(()), |error| Err(error.with_call(call)))
+        self.state().error.take().map_or(Ok(()), |error| Err(comm.named(error.with_call(call))))
     }
 }
 
@@ -177,7 +177,7 @@ pub fn attach(comm: &Comm, bytes: usize) -> Result<()> {
             "the communicator has an attached buffer of {} bytes already: detach it first",
             attached.capacity
         );
-        return Err(Error::new(ErrorClass::Buffer, CALL, why));
+        return Err(comm.named(Error::new(ErrorClass::Buffer, CALL, why)));
     }
     *slot = Some(Arc::new(BsendBuffer { capacity: bytes, state: Mutex::default() }));
     Ok(())
@@ -192,7 +192,7 @@ pub fn attach(comm: &Comm, bytes: usize) -> Result<()> {
 pub fn detach(comm: &Comm) -> Result<usize> {
     const CALL: &str = "detach";
     let attached = comm.bsend_slot().lock().take();
-    let buffer = attached.ok_or_else(|| no_buffer(CALL))?;
+    let buffer = attached.ok_or_else(|| no_buffer(comm, CALL))?;
     buffer.flush(comm, CALL, u64::MAX).map(|()| buffer.capacity)
 }
 
@@ -203,7 +203,7 @@ pub fn detach(comm: &Comm) -> Result<usize> {
 /// As [`detach`].
 pub fn flush_buffer(comm: &Comm) -> Result<()> {
     const CALL: &str = "flush";
-    let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer(CALL))?;
+    let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer(comm, CALL))?;
     let before = buffer.state().count;
     buffer.flush(comm, CALL, before)
 }
@@ -215,7 +215,7 @@ pub fn flush_buffer(comm: &Comm) -> Result<()> {
 /// [`ErrorClass::Buffer`] if the communicator has no buffer. The request returns the first error of a send that was
 /// pending when its call returned.
 pub fn iflush_buffer(comm: &Comm) -> Result<Request> {
-    let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer("iflush"))?;
+    let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer(comm, "iflush"))?;
     let before = buffer.state().count;
     Ok(Request::flush(BufferFlush { comm: comm.clone(), buffer, before }))
 }
@@ -250,8 +250,12 @@ pub(crate) fn abandon_buffer(comm: &Comm) {
     drop(abandoned);
 }
 
-fn no_buffer(call: &'static str) -> Error {
-    Error::new(ErrorClass::Buffer, call, "the communicator has no attached buffer: attach one first")
+fn no_buffer(comm: &Comm, call: &'static str) -> Error {
+    comm.named(Error::new(
+        ErrorClass::Buffer,
+        call,
+        "the communicator has no attached buffer: attach one first",
+    ))
 }
 
 /// Sends a copy of a buffer, and returns as soon as it is made (MPI_Bsend, MPI_Ibsend).
@@ -279,9 +283,9 @@ pub(crate) unsafe fn bsend_as(comm: &Comm, call: &'static str, buf: &Buf, dest: 
         return Ok(());
     }
     let attached = comm.bsend_slot().attached().or_else(|| comm.world_bsend_slot().attached());
-    let buffer = attached.ok_or_else(|| no_buffer(call))?;
+    let buffer = attached.ok_or_else(|| no_buffer(comm, call))?;
     let bytes = buf.bytes().map_err(|error| Error::buf(call, error))?;
-    let reserved = buffer.reserve(comm.engine(), call, bytes)?;
+    let reserved = buffer.reserve(comm.engine(), call, bytes).map_err(|error| comm.named(error))?;
     // SAFETY: the caller's contract.
     let copy = unsafe { PackedCopy::of(call, buf)? };
     match send_copy(comm, call, copy, (dest, tag), Coalesce::No)? {

@@ -340,9 +340,22 @@ impl Comm {
     /// Checks the number of a rank to which this one can send (in an intercommunicator, a rank of the remote group).
     #[inline]
     pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
+        let what = if class == ErrorClass::Root { "root" } else { "rank" };
+        self.check_member(call, class, what, rank)
+    }
+
+    /// As [`check_rank`](Self::check_rank), with the word for the rank in errors.
+    #[inline]
+    pub(super) fn check_member(
+        &self,
+        call: &'static str,
+        class: ErrorClass,
+        what: &str,
+        rank: i32,
+    ) -> Result<u32> {
         match u32::try_from(rank) {
             Ok(member) if member < self.peers().size() => Ok(member),
-            _ => Err(self.rank_error(call, class, rank)),
+            _ => Err(self.rank_error(call, class, what, rank)),
         }
     }
 

@@ -83,8 +83,8 @@ pub fn precv_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentOperation> {
     check_source(comm, source, tag)?;
-    check_disjoint(INIT, &buf)?;
-    let items = items_per_part(INIT, buf.count(), parts)?;
+    let items = check_disjoint(INIT, &buf).and_then(|()| items_per_part(INIT, buf.count(), parts));
+    let items = items.map_err(|error| comm.named(error))?;
     let bytes_per_part = buf.part(0, items).bytes().map_err(|error| Error::buf(INIT, error))?;
     let link = if source == PROC_NULL { None } else { Some(Link::open(comm, source, tag)?) };
     let state = State { round: Round::Inactive, sender: None, receives: Vec::new(), complete: 0 };
@@ -97,10 +97,12 @@ pub fn precv_init(
 
 fn check_source(comm: &Comm, source: i32, tag: i32) -> Result<()> {
     if source == ANY_SOURCE {
-        return Err(Error::new(ErrorClass::Rank, INIT, "ANY_SOURCE is not allowed: name the sender"));
+        let why = "ANY_SOURCE is not allowed: name the sender";
+        return Err(comm.named(Error::new(ErrorClass::Rank, INIT, why)));
     }
     if tag == ANY_TAG {
-        return Err(Error::new(ErrorClass::Tag, INIT, "ANY_TAG is not allowed: name the tag"));
+        let why = "ANY_TAG is not allowed: name the tag";
+        return Err(comm.named(Error::new(ErrorClass::Tag, INIT, why)));
     }
     if source == PROC_NULL { comm.check_not_freed(INIT) } else { pattern(comm, INIT, source, tag).map(drop) }
 }
@@ -246,7 +248,7 @@ impl PartRecv {
     /// Makes progress once if the part has not arrived, and returns whether it has; true if the request is inactive.
     pub(super) fn parrived(&self, part: usize) -> Result<bool> {
         if part >= self.parts {
-            return Err(no_such_part(ARRIVED, part, self.parts));
+            return Err(self.comm.named(no_such_part(ARRIVED, part, self.parts)));
         }
         if self.has_arrived(part)? {
             return Ok(true);

@@ -73,7 +73,7 @@ pub fn psend_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentOperation> {
     comm.check_send(INIT, dest, tag)?;
-    let items_per_part = items_per_part(INIT, buf.count(), parts)?;
+    let items_per_part = items_per_part(INIT, buf.count(), parts).map_err(|error| comm.named(error))?;
     let bytes = buf.part(0, items_per_part).bytes().map_err(|error| Error::buf(INIT, error))?;
     let link = match u32::try_from(dest) {
         Ok(dest) => Some(Link::open(comm, dest, tag, parts, bytes)?),
@@ -141,15 +141,16 @@ impl PartSender {
     /// The contract of a send buffer for the items of the part, until the operation has completed.
     pub(super) unsafe fn pready(&self, part: usize) -> Result<()> {
         if part >= self.parts.len() {
-            return Err(no_such_part(READY, part, self.parts.len()));
+            return Err(self.comm.named(no_such_part(READY, part, self.parts.len())));
         }
         let mut state = self.part(part);
         if !self.is_active {
-            return Err(Error::new(ErrorClass::Request, READY, "the request is not active: start it first"));
+            let why = "the request is not active: start it first";
+            return Err(self.comm.named(Error::new(ErrorClass::Request, READY, why)));
         }
         if !matches!(*state, Part::Unready) {
             let why = format!("part {part} was marked ready already in this round");
-            return Err(Error::new(ErrorClass::Request, READY, why));
+            return Err(self.comm.named(Error::new(ErrorClass::Request, READY, why)));
         }
         *state = Part::Starting;
         // The send can drop memory of other operations, and wake tasks, which might use this request.

@@ -88,7 +88,8 @@ impl<O: Waitable> RequestFuture<O> {
 
     fn take_outcome(&mut self) -> Option<O::Outcome> {
         let outcome = self.operation.test()?;
-        (self.waker, self.wait) = (None, None);
+        // The waker stays: its `drop` might panic, and the outcome would be lost.
+        self.wait = None;
         Some(outcome)
     }
 

@@ -259,12 +259,16 @@ impl<B> Request<B> {
     /// As [`wait`](Self::wait). [`ErrorClass::Request`] if an earlier call has returned the outcome; `wait` then fails
     /// in the same way.
     pub fn test(&mut self) -> Option<Result<(B, Status), RequestError<B>>> {
-        let outcome = match &self.raw {
-            Some(raw) => raw.test().transpose()?,
-            None => Err(consumed_error("test")),
+        let outcome = match self.raw.as_ref().and_then(raw::Request::completed_outcome) {
+            Some(outcome) => outcome,
+            None => self.test_slow()?,
         };
         self.raw = None;
         Some(self.finish(outcome))
+    }
+
+    fn test_slow(&self) -> Option<Result<Status>> {
+        self.raw.as_ref().map_or_else(|| Some(Err(consumed_error("test"))), |raw| raw.test().transpose())
     }
 
     /// Waits as [`wait`](Self::wait) does, but at most for `limit`. If it returns `None`, the operation is still

@@ -5,7 +5,7 @@
 //!
 //! | signal | first | again |
 //! |---|---|---|
-//! | SIGINT | prints the table, completes the trace, then ends the process as SIGINT does by default | ends it at once |
+//! | SIGINT | prints the [table of the job](super::job_waits), completes the trace, then ends the process as SIGINT does by default | ends it at once |
 //! | SIGQUIT | prints the table; the program continues | the same |
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,13 +66,23 @@ fn start_thread(signals: Vec<i32>, unhandled: &Arc<AtomicBool>) -> std::io::Resu
 fn on_signal(signal: i32) {
     let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     let what = if signal == SIGINT { "interrupted" } else { "SIGQUIT" };
-    if let Some(watch) = watch.as_ref().filter(|watch| !watch.has_nothing_to_report()) {
-        print_error(&format_args!("{what}; what the ranks wait for:{}", watch.table()));
+    if let Some(waits) = watch.as_ref().and_then(|watch| waits(watch, signal)) {
+        print_error(&format_args!("{what}; what the ranks wait for:{waits}"));
     }
     if signal == SIGINT {
         watch.iter().for_each(|watch| watch.end_trace());
         // This does not return.
         let _ = low_level::emulate_default_handler(SIGINT);
+    }
+}
+
+/// Returns what this process prints after a signal.
+fn waits(watch: &Watch, signal: i32) -> Option<String> {
+    // Ctrl-C usually interrupts all processes of a job, and then these can exchange what they wait for.
+    match signal {
+        SIGINT if watch.has_other_processes() => watch.job_table(),
+        _ if watch.has_nothing_to_report() => None,
+        _ => Some(watch.table()),
     }
 }
 

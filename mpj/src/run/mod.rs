@@ -2,6 +2,7 @@
 
 mod interrupt;
 mod job_error;
+mod job_waits;
 mod processes;
 pub(crate) mod threads;
 mod timeout;
@@ -66,8 +67,9 @@ impl Launch {
 /// # Programs that hang
 /// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without `mpjrun`:
 ///
-/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
-///   exit code is 124. If ranks still run two seconds later, the process exits.
+/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, by rank 0 if several processes host the
+///   ranks, every call of every rank fails, and the exit code is 124. If ranks still run two seconds later, the process
+///   exits.
 /// * The first Ctrl-C (SIGINT) prints the table and terminates the process; a second one terminates it at once. Ctrl-\
 ///   (SIGQUIT) prints the table, and the program continues. The table is omitted if the only rank does not wait. This
 ///   function sets handlers for the two signals, unless they are ignored or handled already.

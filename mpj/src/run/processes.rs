@@ -24,7 +24,8 @@ where
     let (first, begun) = (boots.first().cloned()?, Instant::now());
     let failure = run_until_exit(boots, registry, f);
     let limit = if first.has_launcher() { None } else { config::from_env().ok().and_then(|c| timeout(&c)) };
-    leave_before(limit.and_then(|limit| begun.checked_add(limit)), || first.leave());
+    let deadline = limit.and_then(|limit| begun.checked_add(limit));
+    leave_before(deadline, first.roster().has_death(), || first.leave());
     failure
 }
 

@@ -132,7 +132,7 @@ where
 {
     let mut config = config.clone();
     let trace = TraceGuard::begin(&boots, &mut config);
-    let watch = Watch::new(boots.iter().map(|boot| boot.rank()), trace.handle());
+    let watch = Watch::of_boots(&boots, trace.handle());
     let without_launcher = !boots.first().is_some_and(|boot| boot.has_launcher());
     if without_launcher && caller == Caller::Program {
         interrupt::report_on_signals(&watch);

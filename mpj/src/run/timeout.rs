@@ -22,6 +22,9 @@ pub const TIMEOUT: Text = Text {
 /// The time that the ranks of a program have to return after their calls fail.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The time after which the agent of a host has killed the processes of a failed job.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
 fn seconds(text: &str) -> Option<Duration> {
     text.parse()
         .ok()
@@ -61,9 +64,11 @@ impl Timer {
 }
 
 fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Receiver<()>) -> String {
-    let report =
-        format!("timeout of {} s reached; the job was terminated:{}", limit.as_secs_f64(), watch.table());
-    if caller == Caller::Program {
+    let waits = watch.job_table();
+    let is_printed_here = waits.is_some() && caller == Caller::Program;
+    let waits = waits.unwrap_or_else(|| " rank 0 prints what the ranks wait for".to_owned());
+    let report = format!("timeout of {} s reached; the job was terminated:{waits}", limit.as_secs_f64());
+    if is_printed_here {
         print_last_error(report.clone());
     }
     watch.fail_all(TIMED_OUT);
@@ -74,11 +79,13 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     report
 }
 
-/// Calls `leave`, and exits if that has not returned at the deadline, or shortly after it if it is over already.
-pub(super) fn leave_before(deadline: Option<Instant>, leave: impl FnOnce()) {
+/// Calls `leave`, and exits if that has not returned at the deadline, or at least some seconds after the call. In a
+/// failed job, `leave` needs time to kill processes that do not end.
+pub(super) fn leave_before(deadline: Option<Instant>, has_failed: bool, leave: impl FnOnce()) {
     let Some(deadline) = deadline else { return leave() };
     let (stop, stopped) = mpsc::channel::<()>();
-    let limit = deadline.saturating_duration_since(Instant::now()).max(GRACE);
+    let at_least = if has_failed { KILL_LIMIT } else { GRACE };
+    let limit = deadline.saturating_duration_since(Instant::now()).max(at_least);
     let body = move || {
         if stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             let why =

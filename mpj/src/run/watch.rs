@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpj_devices::{Engine, Exit};
 
-use super::{TraceHandle, print_error};
+use super::{TraceHandle, job_waits, print_error};
+use crate::boot::Boot;
 use crate::report::{RankReport, RankStats, RankWaits, stats_table, waits_table};
 
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct Watch {
     /// The statistics of the ranks that have left, if the user requested them.
     stats: Mutex<BTreeMap<u32, RankStats>>,
     trace: TraceHandle,
+    /// The boot of a rank of this process, if other processes of the job might host ranks.
+    boot: Option<Arc<dyn Boot>>,
 }
 
 #[derive(Default, Debug)]
@@ -49,7 +52,13 @@ impl RankPhase {
 impl Watch {
     pub(crate) fn new(ranks: impl IntoIterator<Item = u32>, trace: TraceHandle) -> Arc<Self> {
         let phases = ranks.into_iter().map(|rank| (rank, Mutex::default())).collect();
-        Arc::new(Watch { phases, stats: Mutex::default(), trace })
+        Arc::new(Watch { phases, stats: Mutex::default(), trace, boot: None })
+    }
+
+    /// Creates the watch of the ranks with these boots.
+    pub(super) fn of_boots(boots: &[Arc<dyn Boot>], trace: TraceHandle) -> Arc<Self> {
+        let phases = boots.iter().map(|boot| (boot.rank(), Mutex::default())).collect();
+        Arc::new(Watch { phases, stats: Mutex::default(), trace, boot: boots.first().cloned() })
     }
 
     pub(super) fn set_phase(&self, rank: u32, phase: RankPhase) {
@@ -67,8 +76,26 @@ impl Watch {
         (!stats.is_empty()).then(|| stats_table(self.phases.keys().copied(), &stats))
     }
 
+    /// Returns what each rank of this process waits for.
+    pub(super) fn reports(&self) -> BTreeMap<u32, RankReport> {
+        self.phases.iter().map(|(rank, phase)| (*rank, lock(phase).report())).collect()
+    }
+
+    /// Returns the waits of the ranks of this process.
     pub(crate) fn table(&self) -> String {
-        waits_table(&self.phases.iter().map(|(rank, phase)| (*rank, lock(phase).report())).collect())
+        waits_table(&self.reports())
+    }
+
+    /// Returns the waits that this process must print before the job ends: of all ranks of the job, or of its own ranks
+    /// if rank 0 does not respond; `None` if rank 0 prints them.
+    pub(super) fn job_table(&self) -> Option<String> {
+        let boot = self.boot.as_ref().filter(|_| self.has_other_processes());
+        boot.map_or_else(|| Some(self.table()), |boot| job_waits::table(self, boot.as_ref()))
+    }
+
+    /// Returns whether other processes host ranks of the job.
+    pub(super) fn has_other_processes(&self) -> bool {
+        self.boot.as_ref().is_some_and(|boot| boot.size() as usize > self.phases.len())
     }
 
     /// Returns whether the table would have no information: the only rank does not wait.

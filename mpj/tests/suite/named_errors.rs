@@ -90,3 +90,55 @@ fn failed_collectives_name_the_communicator(world: World) -> Result<()> {
     assert!(error.to_string().starts_with("iallreduce on \"columns\": "), "{error}");
     Ok(())
 }
+
+#[mpj::test(ranks = 2)]
+fn invalid_buffered_sends_name_the_communicator(world: World) -> Result<()> {
+    let halo = halo(&world)?;
+    let other = 1 - world.rank();
+    let no_buffer = "on \"halo\": the communicator has no attached buffer: attach one first";
+    check(halo.bsend(&[0u8], other, 0), ErrorClass::Buffer, &format!("bsend {no_buffer}"));
+    let attached = halo.attach(64)?;
+    let again = halo.attach(64).map(drop).unwrap_err().to_string();
+    assert!(
+        again.starts_with("attach on \"halo\": the communicator has an attached buffer of 64 bytes"),
+        "{again}"
+    );
+    let full = halo.bsend(&[0u8; 100], other, 0).unwrap_err().to_string();
+    assert!(full.starts_with("bsend on \"halo\": the attached buffer lacks "), "{full}");
+    drop(attached);
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn messages_that_are_no_values_of_the_type_name_the_communicator(world: World) -> Result<()> {
+    let halo = halo(&world)?;
+    let other = 1 - world.rank();
+    let expect = |error: mpj::Error, start: &str| {
+        let text = error.to_string();
+        assert!(text.starts_with(start), "{text}");
+    };
+    halo.send(&[0u8; 3], other, 0)?;
+    expect(
+        halo.recv_vec::<u32>(other, 0).unwrap_err(),
+        &format!(
+            "recv_vec on \"halo\": type mismatch: rank {other} sent 3 × u8 with tag 0, the receive expects 1 × u32"
+        ),
+    );
+    halo.send_object("text", other, 1)?;
+    let wrong = halo.recv_object::<u32>(other, 1).map(drop);
+    expect(wrong.unwrap_err(), "recv_object on \"halo\": cannot decode");
+    halo.send_object("text", other, 2)?;
+    let wrong = halo.irecv_object::<u32>(other, 2)?.wait().map(drop);
+    expect(wrong.unwrap_err(), "irecv_object on \"halo\": cannot decode");
+    Ok(())
+}
+
+#[mpj::test(ranks = 2)]
+fn invalid_leader_of_an_intercommunicator_is_named_so(world: World) -> Result<()> {
+    check(
+        world.dup()?.create_intercomm(7, &world, 0, 0).map(drop),
+        ErrorClass::Root,
+        "create_intercomm on \"world.dup 1\": leader 7 is out of range: the communicator has ranks 0 to 1",
+    );
+    Ok(())
+}

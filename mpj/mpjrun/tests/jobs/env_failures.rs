@@ -25,6 +25,10 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("rank_that_computes_prints_why_it_is_killed", rank_that_computes_prints_why_it_is_killed),
     ("time_limit_holds_after_the_ranks_have_returned", time_limit_holds_after_the_ranks_have_returned),
+    ("job_that_times_out_prints_one_table_of_its_waits", job_that_times_out_prints_one_table_of_its_waits),
+    ("interrupted_job_prints_one_table_of_its_waits", interrupted_job_prints_one_table_of_its_waits),
+    ("table_names_a_rank_that_does_not_respond", table_names_a_rank_that_does_not_respond),
+    ("ranks_print_their_waits_without_rank_0", ranks_print_their_waits_without_rank_0),
 ];
 
 fn failure_ends_all_processes_with_its_code() {
@@ -182,4 +186,69 @@ fn time_limit_holds_after_the_ranks_have_returned() {
         "mpj: timeout reached (MPJ_TIMEOUT); the process was terminated: the ranks of this process have";
     assert!(ended[0].err.iter().any(|said| said.starts_with(line)), "{ended:#?}");
     assert_ne!(ended[3].code, Some(0), "{ended:#?}");
+}
+
+/// Asserts that the processes of a job have printed these lines once, in the error output of one of them.
+fn assert_one_table(ended: &[Ended], lines: &[&str]) {
+    for line in lines {
+        let count = ended.iter().flat_map(|ended| &ended.err).filter(|err| err.starts_with(line)).count();
+        assert_eq!(count, 1, "'{line}': {ended:#?}");
+    }
+}
+
+fn job_that_times_out_prints_one_table_of_its_waits() {
+    for hosts in ["aaaa", "abab"] {
+        let ended = run_job(hosts, "ring", &[("MPJ_TIMEOUT", "4")]);
+        assert_eq!(codes(&ended), [Some(124); 4], "{ended:#?}");
+        assert_one_table(
+            &ended,
+            &[
+                "mpj: timeout of 4 s reached; the job was terminated:",
+                "  rank 0: recv from rank 1",
+                "  rank 3: recv from rank 0",
+                "  a cycle of waiting ranks: 0 → ",
+            ],
+        );
+    }
+}
+
+fn interrupted_job_prints_one_table_of_its_waits() {
+    let jobs = start_job("aabb", "hang", &[]);
+    jobs[3].lines(1, "rank 3 computes");
+    // The ranks print nothing before they wait.
+    std::thread::sleep(Duration::from_secs(1));
+    jobs.iter().for_each(|job| job.signal("-INT"));
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert!(ended.iter().all(|ended| ended.code != Some(0)), "{ended:#?}");
+    assert_one_table(
+        &ended,
+        &[
+            "mpj: interrupted; what the ranks wait for:",
+            "  rank 0: recv from rank 3",
+            "  ranks 1 and 2: barrier, for ",
+            "  rank 3: in no blocking call",
+            "  ranks 0 and 3 have not entered: barrier",
+        ],
+    );
+}
+
+fn table_names_a_rank_that_does_not_respond() {
+    let jobs = start_job("aaaa", "hang", &[("MPJ_TIMEOUT", "4")]);
+    jobs[3].lines(1, "rank 3 computes");
+    jobs[3].signal("-STOP");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert_one_table(&ended, &["  rank 3: did not respond", "  ranks 1 and 2: barrier, for "]);
+    assert_eq!(ended[3].signal, Some(9), "{ended:#?}");
+}
+
+/// Rank 0 is stopped.
+fn ranks_print_their_waits_without_rank_0() {
+    let jobs = start_job("aabb", "hang", &[("MPJ_TIMEOUT", "4")]);
+    jobs[3].lines(1, "rank 3 computes");
+    jobs[0].signal("-STOP");
+    let after_timeout = Duration::from_secs(4);
+    std::thread::sleep(after_timeout + Duration::from_secs(4));
+    jobs[0].signal("-CONT");
+    let ended: Vec<Ended> = jobs.into_iter().map(Job::end).collect();
+    assert_one_table(&ended, &["  rank 1: barrier, for ", "  rank 2: barrier, for "]);
 }

@@ -45,7 +45,7 @@ pub(crate) fn mpjrun(args: &str) -> Command {
     // These tests might inherit ignored signals (nohup).
     let mut command = Command::new("env");
     command
-        .args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
+        .args(["--default-signal=HUP,INT,QUIT,USR1,USR2,TERM", env!("CARGO_BIN_EXE_mpjrun")])
         .args(args.split_whitespace())
         .env_remove("RUST_BACKTRACE")
         .stdin(Stdio::null());

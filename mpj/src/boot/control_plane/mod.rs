@@ -33,7 +33,7 @@ use deaths::Deaths;
 pub use deaths::INTERVAL;
 use kvs::KvsServer;
 pub use memory::host_segment;
-pub use monitor::{GRACE, JobEnd, JobMonitor};
+pub use monitor::{GRACE, JobEnd, JobMonitor, code_of_cause};
 pub(crate) use monitor::{TIMED_OUT, TIMEOUT_CODE};
 use orderly_exits::OrderlyExits;
 

@@ -32,6 +32,15 @@ pub(crate) const TIMED_OUT: &str = "timed out (MPJ_TIMEOUT)";
 /// The beginning of the cause of an abort.
 const ABORTED: &str = "aborted the job";
 
+/// Returns the exit code of a job that ends because a rank has reported this cause.
+pub fn code_of_cause(cause: &str) -> u8 {
+    match cause {
+        TIMED_OUT => TIMEOUT_CODE,
+        _ if cause.starts_with("panicked") => PANICKED,
+        _ => 1,
+    }
+}
+
 /// How a job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobEnd {
@@ -88,11 +97,7 @@ impl JobMonitor {
         Ok(match report {
             ToLauncher::Hello(_) => self.plane.join(from as usize),
             ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
-                let code = match cause.as_str() {
-                    TIMED_OUT => TIMEOUT_CODE,
-                    _ if cause.starts_with("panicked") => PANICKED,
-                    _ => 1,
-                };
+                let code = code_of_cause(&cause);
                 self.fail(rank, cause, code, now)
             }
             ToLauncher::Abort { rank, code, reason } => {

@@ -20,15 +20,15 @@ impl Comm {
     }
 
     #[cold]
-    pub(super) fn rank_error(&self, call: &'static str, class: ErrorClass, rank: i32) -> Error {
+    pub(super) fn rank_error(&self, call: &'static str, class: ErrorClass, what: &str, rank: i32) -> Error {
         let ranks = match self.peers().size() {
             1 => "only rank 0".to_owned(),
             size => format!("ranks 0 to {}", size - 1),
         };
-        let what = if class == ErrorClass::Root { "root" } else { "rank" };
         let who = match rank {
             PROC_NULL_NUMBER => {
-                return Error::new(class, call, format!("PROC_NULL is not a valid {what} here"));
+                let why = format!("PROC_NULL is not a valid {what} here");
+                return self.named(Error::new(class, call, why));
             }
             // `0 - 1` as a `usize` does not fit an `i32`, and arrives here as `i32::MAX`.
             i32::MAX => format!("{what} {rank} (0 - 1?)"),

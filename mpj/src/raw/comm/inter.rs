@@ -201,7 +201,7 @@ impl Comm {
         tag: i32,
     ) -> Result<Self> {
         self.collective(CREATE, |blocking| {
-            let leader = self.check_rank(CREATE, ErrorClass::Root, leader)?;
+            let leader = self.check_member(CREATE, ErrorClass::Root, "leader", leader)?;
             let digest = CallDigest::new(Operation::CreateIntercomm, leader.into());
             let bridge = match self.rank() == leader {
                 true => Some(Bridge::check(bridge, remote_leader, tag)?),
