@@ -348,7 +348,7 @@ fn refused_call_fails_both_groups() {
             let error =
                 group.create_intercomm(leader, &world, remote_leader, TAG).expect_err("a wrong leader");
             assert_eq!(error.class(), ErrorClass::Root, "{error}");
-            assert!(error.to_string().contains("root 7 is out of range"), "{error}");
+            assert!(error.to_string().contains("leader 7 is out of range"), "{error}");
             // The leaders' messages do not remain in the bridge.
             if !is_leader_group {
                 connect(&world, 2)?;

@@ -132,13 +132,3 @@ fn messages_that_are_no_values_of_the_type_name_the_communicator(world: World) -
     expect(wrong.unwrap_err(), "irecv_object on \"halo\": cannot decode");
     Ok(())
 }
-
-#[mpj::test(ranks = 2)]
-fn invalid_leader_of_an_intercommunicator_is_named_so(world: World) -> Result<()> {
-    check(
-        world.dup()?.create_intercomm(7, &world, 0, 0).map(drop),
-        ErrorClass::Root,
-        "create_intercomm on \"world.dup 1\": leader 7 is out of range: the communicator has ranks 0 to 1",
-    );
-    Ok(())
-}
