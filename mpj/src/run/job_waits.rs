@@ -1,11 +1,14 @@
 //! The waits of all ranks of a job that ends and has no launcher that prints them.
 //!
-//! The processes exchange them through the key-value store of the job:
+//! The processes exchange them through the key-value store of the job. Each get has a time limit.
 //!
-//! | process | puts | gets, until the time limit |
+//! | step | process of rank 0 | process of another rank |
 //! |---|---|---|
-//! | of rank 0 | `waits-known`, after the gets | `waits` of the other ranks; then it prints the table |
-//! | of another rank | `waits`: its report | `waits-known` of rank 0; without that, it prints its own waits |
+//! | 1 | | puts its report as `waits` |
+//! | 2 | gets `waits` of the other ranks, puts `waits-known` | gets `waits-known`; without it, prints its own waits and ends |
+//! | 3 | gets `waits-seen` of these ranks, puts `waits-done`, prints the table | puts `waits-seen`, gets `waits-done`, prints nothing |
+//!
+//! The last step is for a process that exits after it: that ends the requests of the others.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -17,8 +20,10 @@ use crate::report::{RankReport, RankWaits, waits_table};
 
 const WAITS: &str = "waits";
 const KNOWN: &str = "waits-known";
+const SEEN: &str = "waits-seen";
+const DONE: &str = "waits-done";
 
-/// The time that rank 0 waits for the reports. The other ranks wait twice as long for rank 0.
+/// The time limit of the gets of rank 0. That of the other ranks is twice as long.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Returns the waits that this process must print, once in a job. `None` if rank 0 prints them.
@@ -28,9 +33,11 @@ pub(super) fn table(watch: &Watch, boot: &dyn Boot) -> Option<String> {
         return (!sent_to_rank_0(&reports, boot)).then(|| waits_table(&reports));
     }
     let others: Vec<u32> = (0..boot.size()).filter(|rank| !reports.contains_key(rank)).collect();
-    let mut received = receive(boot, &others);
+    let received = receive(boot, &others, WAITS, LIMIT);
+    let senders: Vec<u32> = received.keys().copied().collect();
     for rank in others {
-        let report = match received.remove(&rank) {
+        let report = received.get(&rank).and_then(|report| postcard::from_bytes(report).ok());
+        let report = match report {
             Some(Some(waits)) => RankReport::Waits(waits),
             Some(None) => RankReport::Missing("has not started, or has left the job"),
             None if boot.roster().has_left(rank) => RankReport::Missing("has exited"),
@@ -38,40 +45,41 @@ pub(super) fn table(watch: &Watch, boot: &dyn Boot) -> Option<String> {
         };
         reports.insert(rank, report);
     }
-    // The other ranks print their waits if this fails.
-    let _ = boot.put(KNOWN, &[]);
+    if boot.put(KNOWN, &[]).is_ok() {
+        receive(boot, &senders, SEEN, LIMIT);
+        let _ = boot.put(DONE, &[]);
+    }
     Some(waits_table(&reports))
 }
 
 /// Sends the waits of this rank to rank 0. Returns whether rank 0 has received them.
 fn sent_to_rank_0(reports: &BTreeMap<u32, RankReport>, boot: &dyn Boot) -> bool {
-    let own = match reports.get(&boot.rank()) {
+    let own: Option<&RankWaits> = match reports.get(&boot.rank()) {
         Some(RankReport::Waits(waits)) => Some(waits),
         _ => None,
     };
     let is_put = postcard::to_allocvec(&own).is_ok_and(|report| boot.put(WAITS, &report).is_ok());
-    let (sender, known) = mpsc::channel();
-    let then = move |value: Result<_, _>| {
-        // The receiver is gone after the time limit.
-        let _ = sender.send(value.is_ok());
-    };
-    boot.get(0, KNOWN, Box::new(then));
-    is_put && known.recv_timeout(2 * LIMIT) == Ok(true)
+    let is_known = is_put && !receive(boot, &[0], KNOWN, 2 * LIMIT).is_empty();
+    if is_known && boot.put(SEEN, &[]).is_ok() {
+        receive(boot, &[0], DONE, 2 * LIMIT);
+    }
+    is_known
 }
 
-/// Receives the reports of these ranks; `None` in place of the waits of a rank that has none to report.
-fn receive(boot: &dyn Boot, ranks: &[u32]) -> BTreeMap<u32, Option<RankWaits>> {
-    let deadline = Instant::now() + LIMIT;
+/// Returns the values that these ranks have put under a key, as far as they arrive within `limit`.
+fn receive(boot: &dyn Boot, ranks: &[u32], key: &str, limit: Duration) -> BTreeMap<u32, Vec<u8>> {
+    let deadline = Instant::now() + limit;
     let (sender, values) = mpsc::channel();
     for rank in ranks.iter().copied() {
         let sender = sender.clone();
-        boot.get(rank, WAITS, Box::new(move |value| drop(sender.send((rank, value)))));
+        let then = move |value: Result<Vec<u8>, String>| {
+            // After the time limit, there is no receiver.
+            let _ = value.map(|value| sender.send((rank, value)));
+        };
+        boot.get(rank, key, Box::new(then));
     }
-    // Only the requests have senders now: after the last one has ended, no value can arrive.
+    // Only pending requests have senders now, so `recv_timeout` fails when no value can arrive any more.
     drop(sender);
     let next = || values.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-    let decode = |(rank, value): (u32, Result<Vec<u8>, String>)| {
-        value.ok().and_then(|value| Some((rank, postcard::from_bytes(&value).ok()?)))
-    };
-    std::iter::from_fn(next).filter_map(decode).collect()
+    std::iter::from_fn(next).collect()
 }
