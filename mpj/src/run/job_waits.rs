@@ -73,7 +73,7 @@ fn receive(boot: &dyn Boot, ranks: &[u32], key: &str, limit: Duration) -> BTreeM
     for rank in ranks.iter().copied() {
         let sender = sender.clone();
         let then = move |value: Result<Vec<u8>, String>| {
-            // After the time limit, there is no receiver.
+            // After the time limit, the receiver has been dropped.
             let _ = value.map(|value| sender.send((rank, value)));
         };
         boot.get(rank, key, Box::new(then));
