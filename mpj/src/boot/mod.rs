@@ -3,6 +3,7 @@
 
 #[doc(hidden)]
 pub mod agent;
+mod backoff;
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
 mod control_fd;
 #[doc(hidden)]

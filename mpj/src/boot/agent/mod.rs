@@ -22,7 +22,7 @@ use mpj_devices::{HostId, Hosts, JobKey};
 
 pub(super) use host_watch::WatchPort;
 pub(super) use local::{LocalListener, LocalNames, RankSocket, check_user, process_descriptor};
-pub(super) use peers::{RootListener, Upstream, connect_to_root};
+pub(super) use peers::{ROOT_LIMIT, RootListener, Upstream, connect_to_root};
 pub(super) use root_card::RootCard;
 
 use super::managed::ProcessManager;

@@ -14,17 +14,15 @@ use mpj_devices::network::{connect_order, listen};
 use mpj_devices::{HostId, JobKey};
 
 use super::messages::FromRoot;
+use crate::boot::backoff::Backoff;
 use crate::boot::control_plane::ControlConnection;
-use crate::boot::proven::{ProvenListener, connect_with_proof};
+use crate::boot::proven::{ConnectError, ProvenListener, connect_with_proof};
 
 /// The label of the proofs. Those of other protocols with the same key are invalid here.
 const PURPOSE: &[u8] = b"mpj agent";
 
-/// The number of times that an agent tries each address of the root.
-const ROUNDS: u32 = 3;
-
-/// How long each reply in an attempt may take.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long an agent tries to reach the root: shorter than the root waits for the agent. The route to a host can come late.
+pub(in crate::boot) const ROOT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The connection of an agent to the root.
 pub(in crate::boot) type Upstream = ControlConnection<FromRoot>;
@@ -33,25 +31,37 @@ fn identity(key: &JobKey, host: HostId, hosts: u32) -> Arc<Identity> {
     Arc::new(Identity { key: Arc::new(key.clone()), rank: host.0, size: hosts, purpose: PURPOSE })
 }
 
-/// Connects the agent of `host` to the root.
+/// Connects the agent of `host` to the root, which might be unreachable at first.
 ///
 /// # Errors
-/// No address of the root leads to it. The text names the last address and its error.
+/// No address leads to the root within `limit`, or another process is the agent of `host`. The text names the last
+/// address and its error.
 pub(in crate::boot) fn connect_to_root(
     key: &JobKey,
     mut addresses: Vec<SocketAddr>,
     host: HostId,
     hosts: u32,
+    limit: Duration,
 ) -> Result<Upstream, String> {
     connect_order(&mut addresses);
     let id = identity(key, host, hosts);
+    let deadline = Instant::now() + limit;
+    let mut backoff = Backoff::new(host.0, deadline);
     let mut failure = "it has no address".to_owned();
-    for _ in 0..ROUNDS {
+    'attempts: loop {
         for at in &addresses {
-            match connect_with_proof(*at, Arc::clone(&id), Instant::now() + LIMIT) {
+            match connect_with_proof(*at, Arc::clone(&id), deadline) {
                 Ok(stream) => return Ok(ControlConnection::new(stream)),
-                Err(why) => failure = format!("{at}: {why}"),
+                Err(why) => {
+                    failure = format!("{at}: {why}");
+                    if matches!(why, ConnectError::Duplicate) {
+                        break 'attempts;
+                    }
+                }
             }
+        }
+        if !backoff.sleep() {
+            break;
         }
     }
     Err(format!(

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use mpj_devices::{HostId, HostRanks, Hosts, JobKey, ShmDriver};
 
 use super::agent::{
-    self, AgentSetup, LocalListener, LocalNames, Peers, RankSocket, RootCard, RootListener, WatchPort,
+    self, AgentSetup, LocalListener, LocalNames, Peers, ROOT_LIMIT, RankSocket, RootCard, RootListener,
+    WatchPort,
 };
 use super::control_plane::host_segment;
 use super::launched_boot::{JobEndFn, LaunchedBoot};
@@ -226,7 +227,7 @@ fn prepare_agent(
         fence(manager, &names, &ranks, config)?;
         let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
         let key = manager.shared_key().or(card.key).ok_or("the first rank has put no key of the job")?;
-        let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count())?;
+        let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count(), ROOT_LIMIT)?;
         (key, Peers::Relay(upstream))
     };
     let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), config)).transpose()?;

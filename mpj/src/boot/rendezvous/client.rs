@@ -10,12 +10,9 @@ use mpj_devices::network::connect_order;
 
 use super::messages::{FromServer, Joining, ToServer, limit_silence, truncated};
 use super::{Placement, Rendezvous, TIMEOUT_NAME, own_place};
+use crate::boot::backoff::Backoff;
 use crate::boot::proven::{ConnectError, connect_with_proof};
 use crate::boot::wire::{FrameDecoder, ProtocolVersion, encode_frame};
-
-/// The first and the longest pause between two attempts to reach rank 0. Each pause is twice as long as the previous one.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of consecutive attempts that reach a process with another key after which this process gives up. Rank 0 of
 /// an earlier job might still listen for a moment.
@@ -134,7 +131,7 @@ impl RendezvousClient {
 fn reach(rendezvous: &Rendezvous, id: &Arc<Identity>) -> Result<TcpStream, String> {
     let Rendezvous { rank, address, timeout, .. } = rendezvous;
     let deadline = Instant::now() + *timeout;
-    let (mut pause, mut wrong_keys) = (FIRST_PAUSE, 0);
+    let (mut backoff, mut wrong_keys) = (Backoff::new(*rank, deadline), 0);
     loop {
         let failure = match address.resolve() {
             Err(why) => why,
@@ -162,16 +159,12 @@ fn reach(rendezvous: &Rendezvous, id: &Arc<Identity>) -> Result<TcpStream, Strin
                  MPJ_SECRET_FILE, must be the same for all ranks"
             ));
         }
-        if deadline <= Instant::now() {
+        if !backoff.sleep() {
             return Err(format!(
                 "rank {rank} did not reach rank 0 at {address} within {} s ({failure}): check that rank 0 was \
                  started and listens there (MPJ_RENDEZVOUS), or raise {TIMEOUT_NAME}",
                 timeout.as_secs_f64()
             ));
         }
-        // Ranks that start at the same time try again at different times.
-        let jitter = pause.mul_f64(f64::from(rank % 16) / 32.0);
-        std::thread::sleep((pause + jitter).min(deadline.saturating_duration_since(Instant::now())));
-        pause = (pause * 2).min(LAST_PAUSE);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of agents that connect to the root of their job.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use mpj_devices::handshake::{Handshake, HandshakeAction};
 
@@ -66,11 +66,11 @@ fn accept(
 fn agents_with_the_key_connect_once() {
     let mut listener = RootListener::open(&key(1), 3, &config()).unwrap();
     let at = listener.addresses().to_vec();
-    let connect = |host, key: JobKey| {
+    let connect = |host, key: JobKey, limit| {
         let at = at.clone();
-        std::thread::spawn(move || connect_to_root(&key, at, HostId(host), 3))
+        std::thread::spawn(move || connect_to_root(&key, at, HostId(host), 3, limit))
     };
-    let agents = [connect(1, key(1)), connect(2, key(1))];
+    let agents = [connect(1, key(1), ROOT_LIMIT), connect(2, key(1), ROOT_LIMIT)];
     let mut arrived = accept(&mut listener, |arrived| arrived.len() == 2);
     arrived.sort_by_key(|(host, _)| *host);
     let mut links = agents.map(|agent| agent.join().unwrap().unwrap());
@@ -88,10 +88,11 @@ fn agents_with_the_key_connect_once() {
         assert_eq!(got, message);
     }
     // A second agent of a host, and one with another key, are refused.
-    for (host, key, why) in
-        [(1, key(1), "another process has joined"), (2, key(9), "does not have the key of the job")]
-    {
-        let again = connect(host, key);
+    for (host, key, limit, why) in [
+        (1, key(1), ROOT_LIMIT, "another process has joined"),
+        (2, key(9), Duration::from_millis(500), "does not have the key of the job"),
+    ] {
+        let again = connect(host, key, limit);
         while !again.is_finished() {
             assert!(listener.arrivals(|_| true).is_empty());
             std::thread::sleep(Duration::from_millis(1));
@@ -108,7 +109,7 @@ fn strangers_do_not_keep_agents_out() {
     let mut strangers: Vec<TcpStream> =
         (0..2 * MAX_STRANGERS).map(|_| TcpStream::connect(at[0]).unwrap()).collect();
     strangers[5].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let agent = std::thread::spawn(move || connect_to_root(&key(1), at, HostId(1), 2));
+    let agent = std::thread::spawn(move || connect_to_root(&key(1), at, HostId(1), 2, ROOT_LIMIT));
     let arrived = accept(&mut listener, |arrived| arrived.len() == 1);
     assert_eq!(arrived[0].0, HostId(1));
     agent.join().unwrap().unwrap();
@@ -122,7 +123,7 @@ fn agents_of_many_hosts_connect_at_the_same_time() {
     let mut listener = RootListener::open(&key(1), HOSTS, &config()).unwrap();
     let connect = |host| {
         let at = listener.addresses().to_vec();
-        std::thread::spawn(move || connect_to_root(&key(1), at, HostId(host), HOSTS))
+        std::thread::spawn(move || connect_to_root(&key(1), at, HostId(host), HOSTS, ROOT_LIMIT))
     };
     let agents: Vec<_> = (1..HOSTS).map(connect).collect();
     // The root is late: all of them wait.
@@ -155,7 +156,7 @@ fn attempt_that_was_given_up_does_not_keep_the_agent_out() {
     };
     attempt.write_all(&proof).unwrap();
     drop(attempt);
-    let agent = std::thread::spawn(move || connect_to_root(&key(1), at, HostId(1), 2));
+    let agent = std::thread::spawn(move || connect_to_root(&key(1), at, HostId(1), 2, ROOT_LIMIT));
     let arrived = accept(&mut listener, |arrived| arrived.len() == 1);
     let mut link = agent.join().unwrap().unwrap();
     // The connection is the one that the agent still has.
@@ -169,7 +170,25 @@ fn attempt_that_was_given_up_does_not_keep_the_agent_out() {
 
 #[test]
 fn unreachable_root_is_an_error() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let why = connect_to_root(&key(1), vec![closed], HostId(1), 2).map(|_| ()).unwrap_err();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let limit = Duration::from_millis(100);
+    let why = connect_to_root(&key(1), vec![closed], HostId(1), 2, limit).map(|_| ()).unwrap_err();
     assert!(why.starts_with(&format!("cannot connect to the host of rank 0 at {closed}: ")), "{why}");
+}
+
+/// Until the root listens, the agent gets the same kind of error as from a host without a route.
+#[test]
+fn agent_reaches_a_root_that_is_late() {
+    // Below the ports that Linux gives to sockets without a port.
+    let mut ports = 10_000 + std::process::id() as u16 % 20_000..31_000;
+    let port = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
+    let agent = std::thread::spawn(move || {
+        connect_to_root(&key(1), vec![([127, 0, 0, 1], port).into()], HostId(1), 2, ROOT_LIMIT)
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let mut config = config();
+    config.set_text(&mpj_devices::config::NIO_PORTS, &format!("{port}-{port}")).unwrap();
+    let mut listener = RootListener::open(&key(1), 2, &config).unwrap();
+    assert_eq!(accept(&mut listener, |arrived| arrived.len() == 1)[0].0, HostId(1));
+    agent.join().unwrap().unwrap();
 }
