@@ -1,6 +1,5 @@
 //! The addresses at which this rank listens, and the order in which it tries those of a peer.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -124,8 +123,8 @@ pub(super) fn connect_order(peer: &mut [SocketAddr], own: &[Interface]) {
         let ip = at.ip();
         let is_own = !ip.is_loopback() && own.iter().any(|interface| interface.address == ip);
         let shared = own.iter().filter(|interface| interface.is_up && interface.contains(ip));
-        let prefix = shared.map(|interface| interface.prefix).max();
-        (is_own, Reverse(prefix))
+        let host_bits = shared.map(|interface| if ip.is_ipv4() { 32 } else { 128 } - interface.prefix).min();
+        (is_own, host_bits.unwrap_or(u32::MAX))
     };
     peer.sort_by_cached_key(rank);
 }
@@ -285,6 +284,8 @@ mod tests {
             // The smaller subnet first: 192.168.122.0/24 is part of 192.168.0.0/16.
             (&["192.168.1.1:1", "192.168.122.9:2"], &["192.168.122.9:2", "192.168.1.1:1"]),
             (&["[2001:db8::1]:1", "[fd00::9]:2"], &["[fd00::9]:2", "[2001:db8::1]:1"]),
+            // A subnet of IPv4 is smaller than one of IPv6.
+            (&["[fd00::9]:1", "10.0.0.9:2"], &["10.0.0.9:2", "[fd00::9]:1"]),
             // An interface that is down does not count, and equal addresses keep their order.
             (&["172.17.0.9:1", "203.0.113.9:2"], &["172.17.0.9:1", "203.0.113.9:2"]),
             // On the loopback all ranks are on this host.
