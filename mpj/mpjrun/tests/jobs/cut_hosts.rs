@@ -7,10 +7,12 @@ use mpj::{Error, Op, World};
 
 use super::Test;
 use super::mismatch::time_factor;
+use super::networks::over_ipv6;
 use super::process_managers::run_on_hosts;
 
 pub(crate) const TESTS: &[Test] = &[
     ("cut_host_is_an_error_on_all_hosts", cut_host_is_an_error_on_all_hosts),
+    ("cut_host_is_an_error_over_ipv6", cut_host_is_an_error_over_ipv6),
     ("cut_between_two_other_hosts_is_an_error", cut_between_two_other_hosts_is_an_error),
     ("stopped_host_is_not_cut", stopped_host_is_not_cut),
 ];
@@ -19,8 +21,8 @@ pub(crate) const TESTS: &[Test] = &[
 const LIMIT: u64 = 8000;
 
 /// A script that starts two ranks on each of three hosts, and waits until each rank has a file in `$MET`.
-const START: &str = "export MET=$(mktemp -d) MPJ_SIZE=6 MPJ_RENDEZVOUS=10.78.0.10:7000 MPJ_SECRET=0123456789abcdef; \
-    for rank in {0..5}; do MPJ_RANK=$rank $NETNS_EXEC h$((rank / 2)) exec \"$@\" & done; \
+const START: &str = "export MET=$(mktemp -d) MPJ_SIZE=6 MPJ_SECRET=0123456789abcdef; \
+    export MPJ_RENDEZVOUS=${MPJ_RENDEZVOUS:-10.78.0.10:7000}; for rank in {0..5}; do MPJ_RANK=$rank $NETNS_EXEC h$((rank / 2)) exec \"$@\" & done; \
     for i in {1..600}; do [ $(ls $MET | wc -l) = 6 ] && break; sleep 0.1; done; ";
 
 /// Ranks on a host without a network cannot print: all ranks append to their files.
@@ -72,10 +74,10 @@ fn write_error(world: &World, error: Error) -> Error {
     error
 }
 
-/// Runs a role until a command cuts hosts off. Asserts that each rank gets an error in time, and that the error
+/// Runs a role, started by the script `start`, until a command cuts hosts off. Asserts that each rank gets an error in time, and that the error
 /// contains the text that `wanted` returns for the rank.
-fn assert_errors(role: &str, cut: &str, wanted: impl Fn(usize) -> [&'static [&'static str]; 2]) {
-    let Some(ended) = run_on_hosts(&format!("{START}{cut}; cut=$(date +%s%3N); {END}"), role) else { return };
+fn assert_errors(start: &str, role: &str, cut: &str, wanted: impl Fn(usize) -> [&'static [&'static str]; 2]) {
+    let Some(ended) = run_on_hosts(&format!("{start}{cut}; cut=$(date +%s%3N); {END}"), role) else { return };
     let said: Vec<&String> = ended.out.iter().filter(|line| line.starts_with("rank ")).collect();
     assert_eq!(said.len(), 6, "{ended:#?}");
     for line in said {
@@ -88,10 +90,20 @@ fn assert_errors(role: &str, cut: &str, wanted: impl Fn(usize) -> [&'static [&'s
     }
 }
 
+const CUT_HOST_1: &str = "ip link set $NETNS_PREFIX-v1 down";
+
 fn cut_host_is_an_error_on_all_hosts() {
-    assert_errors("cut", "ip link set $NETNS_PREFIX-v1 down", |rank| match rank {
+    assert_errors(START, "cut", CUT_HOST_1, |rank| match rank {
         2 | 3 => [&["rank 0", "rank 1", "rank 4", "rank 5"], &["its host 10.78.0.10 does not answer"]],
         _ => [&["rank 2", "rank 3"], &["its host 10.78.0.11 does not answer"]],
+    });
+}
+
+fn cut_host_is_an_error_over_ipv6() {
+    let Some(start) = over_ipv6(START) else { return };
+    assert_errors(&start, "cut", CUT_HOST_1, |rank| match rank {
+        2 | 3 => [&["rank 0", "rank 1", "rank 4", "rank 5"], &["its host fd78::10 does not answer"]],
+        _ => [&["rank 2", "rank 3"], &["its host fd78::11 does not answer"]],
     });
 }
 
@@ -103,7 +115,7 @@ fn cut_between_two_other_hosts_is_an_error() {
             "ip -n $NETNS_PREFIX-h{host} neigh replace 10.78.0.1{peer} lladdr 02:00:00:00:00:99 dev eth0 nud permanent"
         )
     };
-    assert_errors("wait-until-cut", &format!("{}; {}", lose(1, 2), lose(2, 1)), |_| {
+    assert_errors(START, "wait-until-cut", &format!("{}; {}", lose(1, 2), lose(2, 1)), |_| {
         [
             &["rank 2", "rank 3", "rank 4", "rank 5"],
             &[

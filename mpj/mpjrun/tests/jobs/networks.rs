@@ -1,15 +1,17 @@
-//! Jobs without a launcher whose ports or addresses are restricted.
+//! Jobs without a launcher whose ports or addresses are restricted, and jobs over IPv6.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
 use super::Test;
 use super::env::{codes, has_error, run_job};
-use super::process_managers::run_on_hosts;
+use super::process_managers::{assert_pairs, run_on_hosts};
+use super::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
     ("range_of_ports_has_the_documented_length", range_of_ports_has_the_documented_length),
     ("public_addresses_are_refused", public_addresses_are_refused),
+    ("hosts_reach_each_other_over_ipv6", hosts_reach_each_other_over_ipv6),
 ];
 
 /// Returns the first of consecutive ports that are free on the loopback. They are neither those of `free_port`, nor
@@ -64,4 +66,31 @@ fn public_addresses_are_refused() {
     let why = "203.0.113.10 (the address of rank 0) is a public address";
     let is_why = |line: &String| line.contains(why) && line.contains("MPJ_NIO_SECURITY=none");
     assert!(ended.err.iter().any(is_why), "{ended:#?}");
+}
+
+/// Returns a script that runs `script` on hosts that reach each other only over IPv6, and states the address of rank 0.
+/// Returns `None`, and prints why, if this machine has no IPv6.
+pub(crate) fn over_ipv6(script: &str) -> Option<String> {
+    if !std::fs::exists("/proc/net/if_inet6").unwrap() {
+        say("SKIPPED the kernel has no IPv6");
+        return None;
+    }
+    let remove_v4 = "for host in 0 1 2; do ip -n $NETNS_PREFIX-h$host -4 addr flush dev eth0; done";
+    Some(format!("{remove_v4}; export MPJ_RENDEZVOUS=[fd78::10]:7000; {script}"))
+}
+
+fn hosts_reach_each_other_over_ipv6() {
+    let script = r#"
+        export MPJ_SIZE=6 MPJ_SECRET=0123456789abcdef
+        for rank in {0..5}; do MPJ_RANK=$rank $NETNS_EXEC h$((rank / 2)) exec "$@" & done
+        code=0
+        for job in $(jobs -p); do wait $job || { last=$?; [ $last -gt $code ] && code=$last; }; done
+        exit $code"#;
+    let Some(script) = over_ipv6(script) else { return };
+    let Some(ended) = run_on_hosts(&script, "pairs") else { return };
+    assert_pairs(&ended, "aabbcc", "shmdev");
+    let ended = run_on_hosts(&script, "abort").unwrap();
+    assert_eq!(ended.code, Some(42), "{ended:#?}");
+    let ended = run_on_hosts(&script, "kill").unwrap();
+    assert_eq!(ended.code, Some(137), "{ended:#?}");
 }
