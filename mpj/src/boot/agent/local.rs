@@ -194,7 +194,12 @@ fn failed(what: &str, error: &dyn fmt::Display) -> String {
 mod tests {
     use std::io::{Read, Write};
 
+    use rustix::process::Uid;
+
     use super::*;
+
+    /// A user that this process is not.
+    const OTHER_USER: u32 = 54_321;
 
     fn connect(names: &LocalNames, rank: u32) -> Result<UnixStream, String> {
         RankSocket::bind(names, rank)?.connect()
@@ -250,5 +255,46 @@ mod tests {
         assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "the stranger's connection was closed");
         let other = LocalNames::new("another job", HostId(3));
         assert!(connect(&other, 1).unwrap_err().contains("cannot connect to the agent of this host"));
+    }
+
+    /// Runs `call` on a thread of another user, as which the kernel reports the sockets of the thread. Returns `None`,
+    /// and prints why, if this process must not become another user.
+    fn as_another_user<T: Send>(call: impl FnOnce() -> T + Send) -> Option<T> {
+        let run = move || rustix::thread::set_thread_uid(Uid::from_raw(OTHER_USER)).map(|()| call());
+        let done = std::thread::scope(|scope| scope.spawn(run).join().unwrap());
+        let report = |why: &_| drop(writeln!(io::stderr(), "SKIPPED, no other user: {why}"));
+        done.inspect_err(report).ok()
+    }
+
+    #[test]
+    fn processes_of_another_user_are_refused() {
+        let names = names("user");
+        let listener = LocalListener::bind(names.clone()).unwrap();
+        // Without the check of the process itself.
+        let connect_unchecked = || {
+            let RankSocket { socket, agent } = RankSocket::bind(&names, 6).unwrap();
+            rustix::net::connect(&socket, &agent).unwrap();
+            UnixStream::from(socket)
+        };
+        let Some(mut stranger) = as_another_user(connect_unchecked) else { return };
+        assert!(listener.accept().unwrap().is_none());
+        assert_eq!(stranger.read(&mut [0]).unwrap(), 0, "the connection was closed");
+        drop(stranger);
+        let why = as_another_user(|| connect(&names, 6)).unwrap().unwrap_err();
+        let user = rustix::process::getuid().as_raw();
+        assert_eq!(why, format!("cannot connect to the agent of this host: it belongs to user {user}"));
+        // The same socket of this user.
+        let _member = connect(&names, 6).unwrap();
+        let ranks: Vec<u32> = std::iter::from_fn(|| listener.accept().unwrap()).map(|a| a.rank).collect();
+        assert_eq!(ranks, [6]);
+    }
+
+    #[test]
+    fn agent_of_another_user_is_refused() {
+        let names = names("agent-user");
+        let Some(listener) = as_another_user(|| LocalListener::bind(names.clone())) else { return };
+        let why = connect(&names, 6).unwrap_err();
+        assert_eq!(why, format!("cannot connect to the agent of this host: it belongs to user {OTHER_USER}"));
+        drop(listener);
     }
 }
