@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("ranks_share_memory_with_those_of_their_host", ranks_share_memory_with_those_of_their_host),
     ("ranks_may_have_process_id_namespaces_of_their_own", ranks_may_have_process_id_namespaces_of_their_own),
     ("rank_0_may_come_last", rank_0_may_come_last),
+    ("rank_2_may_come_90_s_late", rank_2_may_come_90_s_late),
     ("job_of_two_hosts_ends_when_its_ranks_have_left", job_of_two_hosts_ends_when_its_ranks_have_left),
     ("environment_hosts_with_a_late_name", environment_hosts_with_a_late_name),
     ("missing_ranks_are_listed_at_the_deadline", missing_ranks_are_listed_at_the_deadline),
@@ -193,6 +194,22 @@ fn rank_0_may_come_last() {
     let first = start_rank(0, 3, port, "pairs", &[]);
     let [one, two] = others;
     assert_pairs(&[first, one, two].map(Job::end), "aaa");
+}
+
+/// Runs only on request: the processes sleep.
+fn rank_2_may_come_90_s_late() {
+    if std::env::var_os("TEST_LATE_RANK").is_none() {
+        return say("SKIPPED, takes 90 s: TEST_LATE_RANK is not set");
+    }
+    let port = free_port();
+    let on_host = |rank: usize, host| {
+        start_rank(rank, 4, port, "pairs", &[("MPJ_HOST", host), ("MPJ_NIO_INTERFACES", "lo")])
+    };
+    let others = [on_host(0, "a"), on_host(1, "a"), on_host(3, "b")];
+    std::thread::sleep(Duration::from_secs(90));
+    let late = on_host(2, "b");
+    let [zero, one, three] = others;
+    assert_pairs(&[zero, one, late, three].map(Job::end), "aabb");
 }
 
 /// Each host is a network namespace, and has a bridge with the same address as on the others. The name of rank 0's host
