@@ -268,3 +268,6 @@ impl Stranger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
