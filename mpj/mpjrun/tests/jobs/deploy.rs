@@ -14,6 +14,8 @@ use super::job::{Job, watch};
 pub(crate) const TESTS: &[Test] = &[
     ("indexed_job_of_the_manifest_runs", indexed_job_of_the_manifest_runs),
     ("job_set_of_the_manifest_runs", job_set_of_the_manifest_runs),
+    ("stateful_set_of_the_manifest_runs", stateful_set_of_the_manifest_runs),
+    ("leader_worker_set_of_the_manifest_runs", leader_worker_set_of_the_manifest_runs),
     ("mpi_job_of_the_manifest_has_a_rank_in_each_slot", mpi_job_of_the_manifest_has_a_rank_in_each_slot),
     ("batch_script_passes_a_secret_to_the_ranks", batch_script_passes_a_secret_to_the_ranks),
 ];
@@ -30,17 +32,22 @@ fn text(value: &Yaml) -> &str {
     value.as_str().unwrap_or_else(|| panic!("expected a string, found {value:?}"))
 }
 
+/// Checks that the Service gives each pod a name, even before the pod is ready.
+fn check_service(service: &Yaml, name: &Yaml) {
+    assert_eq!(text(&service["kind"]), "Service");
+    assert_eq!(text(&service["spec"]["clusterIP"]), "None");
+    assert_eq!(service["spec"]["publishNotReadyAddresses"].as_bool(), Some(true));
+    assert_eq!(service["metadata"]["name"], *name);
+}
+
 fn indexed_job_of_the_manifest_runs() {
     let documents = documents("job.yaml");
     let [service, job] = &documents[..] else { panic!("{documents:?}") };
-    assert_eq!((text(&service["kind"]), text(&job["kind"])), ("Service", "Job"));
-    // A pod can find the name of rank 0 before it is ready.
-    assert_eq!(text(&service["spec"]["clusterIP"]), "None");
-    assert_eq!(service["spec"]["publishNotReadyAddresses"].as_bool(), Some(true));
+    assert_eq!(text(&job["kind"]), "Job");
+    check_service(service, &job["spec"]["template"]["spec"]["subdomain"]);
     assert_eq!(service["spec"]["selector"]["job-name"], job["metadata"]["name"]);
-    assert_eq!(job["spec"]["template"]["spec"]["subdomain"], service["metadata"]["name"]);
     let names = (text(&job["metadata"]["name"]), text(&service["metadata"]["name"]));
-    run_pods(&job["spec"], &format!("{}-0.{}", names.0, names.1));
+    run_indexed(&job["spec"], &format!("{}-0.{}", names.0, names.1));
 }
 
 fn job_set_of_the_manifest_runs() {
@@ -49,40 +56,85 @@ fn job_set_of_the_manifest_runs() {
     let job = &set["spec"]["replicatedJobs"][0];
     assert_eq!((text(&set["kind"]), job["replicas"].as_i64()), ("JobSet", Some(1)));
     let names = (text(&set["metadata"]["name"]), text(&job["name"]));
-    run_pods(&job["template"]["spec"], &format!("{0}-{1}-0-0.{0}", names.0, names.1));
+    run_indexed(&job["template"]["spec"], &format!("{0}-{1}-0-0.{0}", names.0, names.1));
 }
 
-/// Checks an indexed Job, and starts a process for each pod with its variables. Only the address of rank 0 and the
-/// path of the secret differ.
-fn run_pods(job: &Yaml, first: &str) {
+fn run_indexed(job: &Yaml, first: &str) {
     assert_eq!((text(&job["completionMode"]), job["backoffLimit"].as_i64()), ("Indexed", Some(0)));
     assert_eq!(job["parallelism"], job["completions"]);
+    assert_eq!(text(&job["template"]["spec"]["restartPolicy"]), "Never");
     let size = job["completions"].as_i64().unwrap();
-    let pod = &job["template"]["spec"];
-    assert_eq!(text(&pod["restartPolicy"]), "Never");
+    run_pods(&job["template"], size, Some(first), |rank| vec![("JOB_COMPLETION_INDEX", rank)]);
+}
+
+fn stateful_set_of_the_manifest_runs() {
+    let documents = documents("statefulset.yaml");
+    let [service, set] = &documents[..] else { panic!("{documents:?}") };
+    let (spec, pods) = (&set["spec"], &set["spec"]["template"]);
+    assert_eq!((text(&set["kind"]), text(&spec["podManagementPolicy"])), ("StatefulSet", "Parallel"));
+    check_service(service, &spec["serviceName"]);
+    let labels = &pods["metadata"]["labels"];
+    assert_eq!([&service["spec"]["selector"], &spec["selector"]["matchLabels"]], [labels, labels]);
+    let rank = &pods["spec"]["containers"][0]["env"][0];
+    let label = text(&rank["valueFrom"]["fieldRef"]["fieldPath"]);
+    assert_eq!((text(&rank["name"]), label), ("MPJ_RANK", "metadata.labels['apps.kubernetes.io/pod-index']"));
+    let first = format!("{}-0.{}", text(&set["metadata"]["name"]), text(&spec["serviceName"]));
+    let size = spec["replicas"].as_i64().unwrap();
+    run_pods(pods, size, Some(&first), |rank| vec![("MPJ_RANK", rank)]);
+}
+
+fn leader_worker_set_of_the_manifest_runs() {
+    let documents = documents("leaderworkerset.yaml");
+    let [set] = &documents[..] else { panic!("{documents:?}") };
+    assert_eq!(text(&set["kind"]), "LeaderWorkerSet");
+    let group = &set["spec"]["leaderWorkerTemplate"];
+    let size = group["size"].as_i64().unwrap();
+    // The address is that of the loopback which no other test program has: the port is always the same.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let leader = format!("127.77.{high}.{low}");
+    run_pods(&group["workerTemplate"], size, None, |rank| {
+        vec![
+            ("LWS_LEADER_ADDRESS", leader.clone()),
+            ("LWS_GROUP_SIZE", size.to_string()),
+            ("LWS_WORKER_INDEX", rank),
+        ]
+    });
+}
+
+/// Checks a template of pods, and starts a process for each pod with the variables of the template and those that its
+/// controller sets. Only the path of the secret differs, and the address of rank 0 (`first`) if the template states it.
+fn run_pods(
+    pods: &Yaml,
+    size: i64,
+    first: Option<&str>,
+    of_controller: impl Fn(String) -> Vec<(&'static str, String)>,
+) {
+    let pod = &pods["spec"];
     let container = &pod["containers"][0];
-    let variables = container["env"].as_vec().unwrap().iter();
+    let constant = container["env"].as_vec().unwrap().iter().filter(|entry| entry["valueFrom"].is_badvalue());
     let mut variables: BTreeMap<&str, String> =
-        variables.map(|entry| (text(&entry["name"]), text(&entry["value"]).to_owned())).collect();
-    assert_eq!(variables["MPJ_SIZE"], size.to_string());
-    assert_eq!(variables["MPJ_RENDEZVOUS"], format!("{first}:7000"));
+        constant.map(|entry| (text(&entry["name"]), text(&entry["value"]).to_owned())).collect();
+    let port = free_port();
+    if let Some(first) = first {
+        assert_eq!(variables["MPJ_SIZE"], size.to_string());
+        let stated = variables.insert("MPJ_RENDEZVOUS", format!("localhost:{port}"));
+        assert_eq!(stated, Some(format!("{first}:7000")));
+    }
 
     let (mount, volume) = (&container["volumeMounts"][0], &pod["volumes"][0]);
     assert_eq!(mount["name"], volume["name"]);
     // Kubernetes reads this number as octal, as YAML 1.1 does; this parser does not.
     assert_eq!(volume["secret"]["defaultMode"].as_i64(), Some(400));
-    assert_eq!(variables["MPJ_SECRET_FILE"], format!("{}/key", text(&mount["mountPath"])));
-    let port = free_port();
     let key = std::env::temp_dir().join(format!("mpj-key-{}-{port}", std::process::id()));
+    let stated = variables.insert("MPJ_SECRET_FILE", key.to_str().unwrap().to_owned());
+    assert_eq!(stated, Some(format!("{}/key", text(&mount["mountPath"]))));
     let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o400).open(&key);
     std::io::Write::write_all(&mut open.unwrap(), b"0123456789abcdef").unwrap();
 
-    variables.insert("MPJ_RENDEZVOUS", format!("localhost:{port}"));
-    variables.insert("MPJ_SECRET_FILE", key.to_str().unwrap().to_owned());
     let start_pod = |rank: i64| {
-        let rank = rank.to_string();
-        let set = variables.iter().map(|(name, value)| (*name, value.as_str()));
-        let set: Vec<_> = set.chain([("JOB_COMPLETION_INDEX", rank.as_str())]).collect();
+        let own = of_controller(rank.to_string());
+        let set: Vec<_> =
+            variables.iter().chain(own.iter().map(|(n, v)| (n, v))).map(|(n, v)| (*n, v.as_str())).collect();
         start("pairs", &set)
     };
     let jobs: Vec<Job> = (0..size).map(start_pod).collect();
