@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
         HYDRA.abort_ends_the_job_of_a_stopped_rank_0(TWO_HOSTS)
     }),
     ("missing_ranks_of_a_hydra_host_are_listed", || HYDRA.missing_ranks_of_the_host_are_listed("PMI_RANK")),
+    ("pmi1_joins_the_job_of_hydra", pmi1_joins_the_job_of_hydra),
     ("pmi_port_is_used_without_a_descriptor", pmi_port_is_used_without_a_descriptor),
     ("stale_pmi_variables_are_errors", stale_pmi_variables_are_errors),
 ];
@@ -60,6 +61,14 @@ fn hydra_hosts_with_networks_of_their_own() {
     assert_eq!(run_on_hosts(THREE_HOSTS, "abort").unwrap().code, Some(42));
     let ended = run_on_hosts(THREE_HOSTS, "kill").unwrap();
     assert_ne!(ended.code, Some(0), "{ended:#?}");
+}
+
+fn pmi1_joins_the_job_of_hydra() {
+    if HYDRA.is_missing() {
+        return;
+    }
+    assert_pairs(&HYDRA.run("-n 3 -env MPJ_LAUNCHER pmi1", "pairs"), "aaa", "shmdev");
+    assert_pairs(&HYDRA.run("-pmi-port -n 3 -env MPJ_LAUNCHER pmi1", "pairs"), "aaa", "shmdev");
 }
 
 fn pmi_port_is_used_without_a_descriptor() {

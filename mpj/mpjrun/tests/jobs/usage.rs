@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::Test;
 use crate::job::{Ended, mpjrun, run, run_sh, watch};
+use crate::process_managers::assert_pairs;
 use crate::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -18,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("stale_control_variable_is_an_error", stale_control_variable_is_an_error),
     ("program_of_another_version_is_rejected", program_of_another_version_is_rejected),
     ("mpjrun_works_under_another_launcher", mpjrun_works_under_another_launcher),
+    ("launcher_mpjrun_joins_the_job_of_mpjrun", launcher_mpjrun_joins_the_job_of_mpjrun),
 ];
 
 #[track_caller]
@@ -190,6 +192,10 @@ fn program_of_another_version_is_rejected() {
 }
 
 /// Without `mpjrun`, the program runs under another launcher only with `MPJ_LAUNCHER=none`.
+fn launcher_mpjrun_joins_the_job_of_mpjrun() {
+    assert_pairs(&run("-n 2 -x MPJ_LAUNCHER=mpjrun", "pairs"), "aa", "shmdev");
+}
+
 fn mpjrun_works_under_another_launcher() {
     let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
     let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));
