@@ -7,6 +7,8 @@
 //! | `session` | the part of a process in the job: it ends in order, or the process manager kills the job |
 
 mod session;
+#[cfg(test)]
+pub(super) mod test_jobs;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -2,21 +2,18 @@
 
 mod get_reply;
 mod job_info;
+mod jobs;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use mpj_devices::Exit;
 
 use super::client::PmixClient;
 use super::frames::{MAX_BODY, PmixFrames, frame};
 use super::packer::Packer;
 use super::server::ServerAddress;
-use crate::boot::Boot;
-use crate::boot::managed::{ProcessManager, join};
+use crate::boot::managed::ProcessManager;
 use job_info::{job, kval};
 
 /// The time that clients of these tests wait for servers that send nothing.
@@ -338,55 +335,5 @@ fn variables_of_a_server_are_read() {
     ] {
         let error = read(variables).unwrap_err();
         assert!(error.contains(why), "{variables:?}: {error}");
-    }
-}
-
-/// Serves one rank of a job on one host; returns the commands of its requests.
-fn serve(mut stream: TcpStream, size: usize, barrier: &Barrier) -> Vec<u8> {
-    accept(&mut stream);
-    let mut commands = Vec::new();
-    while let Some((tag, body)) = request(&mut stream) {
-        if body[4] == 3 {
-            barrier.wait();
-        }
-        let reply = if body[4] == 0 { job(&vec![0; size]) } else { OK.to_vec() };
-        stream.write_all(&frame(7, tag, &reply)).unwrap();
-        commands.push(body[4]);
-    }
-    commands
-}
-
-/// Ranks join, pass a fence, exchange values and leave. Each makes three requests, whatever the number of ranks.
-#[test]
-fn requests_do_not_depend_on_the_number_of_ranks() {
-    for size in [2, 3, 17] {
-        let barrier = Arc::new(Barrier::new(size as usize));
-        let uri = format!("srv.0;tcp4://{size}-{}", std::process::id());
-        let rank = |rank: u32| {
-            let barrier = Arc::clone(&barrier);
-            let (commands, served) = std::sync::mpsc::channel();
-            let (at, _) =
-                server(move |stream| commands.send(serve(stream, size as usize, &barrier)).unwrap());
-            let at = ServerAddress { uri: uri.clone(), rank, ..at };
-            let run = move || {
-                let client = PmixClient::connect(&at, LONG).unwrap();
-                let boot = join(Box::new(client), |_| ()).unwrap().remove(0);
-                assert_eq!((boot.rank(), boot.size(), boot.hosts().count()), (rank, size, 1));
-                boot.put("k", &rank.to_le_bytes()).unwrap();
-                boot.fence().unwrap();
-                let (sender, got) = std::sync::mpsc::channel();
-                let next = (rank + 1) % size;
-                boot.get(next, "k", Box::new(move |value| sender.send(value).unwrap()));
-                assert_eq!(got.recv().unwrap(), Ok(next.to_le_bytes().to_vec()));
-                boot.roster().report(rank, Exit::Left);
-                boot.leave();
-            };
-            (std::thread::spawn(run), served)
-        };
-        let ranks: Vec<_> = (0..size).map(rank).collect();
-        for (run, served) in ranks {
-            run.join().unwrap();
-            assert_eq!(served.recv().unwrap(), [0, 3, 5]);
-        }
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::{Arc, Barrier, Mutex};
 
 use super::{INIT, LONG};
 use crate::boot::Boot;
+use crate::boot::managed::test_jobs::{run_on_loopback, run_rank};
 use crate::boot::managed::{self, ProcessManager};
 use crate::boot::pmi::client::PmiClient;
 use crate::boot::pmi::message::PmiReply;
@@ -70,19 +70,7 @@ fn commands_of_ranks(test: &str, map: &'static str, hosts: u32, size: u32) -> Ve
         let (ours, theirs) = UnixStream::pair().unwrap();
         let manager = Arc::clone(&manager);
         let served = std::thread::spawn(move || manager.serve(ours));
-        let run = move || {
-            let client = PmiClient::inherited(theirs, rank, size).unwrap();
-            let boot = managed::join(Box::new(client), |_| ()).unwrap().remove(0);
-            assert_eq!((boot.rank(), boot.size(), boot.hosts().count()), (rank, size, hosts));
-            boot.put("k", &rank.to_le_bytes()).unwrap();
-            boot.fence().unwrap();
-            let (sender, got) = std::sync::mpsc::channel();
-            let next = (rank + 1) % size;
-            boot.get(next, "k", Box::new(move |value| sender.send(value).unwrap()));
-            assert_eq!(got.recv().unwrap(), Ok(next.to_le_bytes().to_vec()));
-            boot.roster().report(rank, mpj_devices::Exit::Left);
-            boot.leave();
-        };
+        let run = move || run_rank(PmiClient::inherited(theirs, rank, size).unwrap(), hosts);
         (std::thread::spawn(run), served)
     };
     let command = |line: String| line.split(' ').next().unwrap().trim_start_matches("cmd=").to_owned();
@@ -108,11 +96,8 @@ fn requests_do_not_depend_on_the_number_of_ranks() {
 #[test]
 fn requests_of_leaders_do_not_depend_on_the_number_of_ranks() {
     const NAME: &str = "boot::pmi::tests::jobs::requests_of_leaders_do_not_depend_on_the_number_of_ranks";
-    if std::env::var_os("MPJ_NIO_INTERFACES").is_none() {
-        // Only a new process can get a variable.
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let output = command.args([NAME, "--exact"]).env("MPJ_NIO_INTERFACES", "lo").output().unwrap();
-        return assert!(output.status.success(), "{output:#?}");
+    if run_on_loopback(NAME) {
+        return;
     }
     for size in [4, 16] {
         let commands = commands_of_ranks(&format!("hosts-{size}"), "(vector,(0,2,1))", 2, size);
