@@ -49,9 +49,9 @@ pub(super) struct Job {
 
 impl Job {
     /// Creates a job whose ranks are placed in blocks of nearly equal length.
-    pub(super) fn new(ranks: u32, hosts: u32) -> Job {
+    pub(super) fn new(ranks: u32, hosts: u32, seed: u64) -> Job {
         let begin = |host: u32| (u64::from(host) * u64::from(ranks) / u64::from(hosts)) as u32;
-        Job::on((0..hosts).map(|host| (HostId(host), begin(host + 1) - begin(host))), u64::from(ranks))
+        Job::on((0..hosts).map(|host| (HostId(host), begin(host + 1) - begin(host))), seed)
     }
 
     /// Creates a job of 1 to 294 ranks on up to 16 hosts, placed in blocks or in turns.
@@ -280,7 +280,7 @@ impl Job {
     /// Returns the work since the last call, or since the start.
     pub(super) fn take_counts(&mut self) -> Counts {
         let loads: Vec<Load> = self.agents.iter_mut().map(|agent| std::mem::take(&mut agent.load)).collect();
-        let other = loads[1..].iter().copied().max_by_key(|load| load.frames_out).unwrap_or_default();
+        let other = loads[1..].iter().copied().fold(Load::default(), Load::max);
         let elapsed = Duration::from_nanos(self.last_action.saturating_sub(self.since));
         self.since = self.now;
         Counts { root: loads[0], other, elapsed }

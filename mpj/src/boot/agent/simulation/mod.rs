@@ -42,11 +42,12 @@ enum Event {
 
 /// Starts a job, and returns it with the counts of the start.
 fn started(ranks: u32, hosts: u32) -> (Job, Counts) {
-    let mut job = Job::new(ranks, hosts);
+    let mut job = Job::new(ranks, hosts, u64::from(ranks));
     job.start();
     job.run();
     assert_eq!(job.joined(), ranks);
     let counts = job.take_counts();
+    check_start(ranks, hosts, counts);
     (job, counts)
 }
 
@@ -124,19 +125,51 @@ fn print_table(sizes: &[u32]) {
     }
 }
 
-/// Checks that the frames of the root grow with the hosts and not with the ranks, and limits its bytes.
+/// The largest length of a cause, of a run of ranks, and of what a rank sends at the start, in bytes.
+const CAUSE: u64 = 150;
+const RUN: u64 = 8;
+const CARDS: u64 = 400;
+
+/// Limits the work of a start: the root gets the hello and the cards of each rank, and another agent passes on those of
+/// its host. Each process gets one welcome, which contains the hosts.
+fn check_start(ranks: u32, hosts: u32, Counts { root, other, .. }: Counts) {
+    let (all, local) = (u64::from(ranks), u64::from(ranks.div_ceil(hosts)));
+    let welcomes = local * (100 + RUN * u64::from(hosts));
+    assert!(root.frames_in <= 2 * all && root.frames_out <= local, "{root:?}");
+    assert!(root.bytes_in <= CARDS * all && root.bytes_out <= welcomes, "{root:?}");
+    assert!(other.frames_in <= 2 * local && other.frames_out <= 3 * local, "{other:?}");
+    assert!(other.bytes_in <= CARDS * local && other.bytes_out <= CARDS * local + welcomes, "{other:?}");
+}
+
+/// Limits the work after an event: the frames of an agent grow with its connections and not with the ranks.
 ///
-/// The agent of a host sends at most one message per interval, and so does the root to each receiver.
+/// An agent sends at most one message per interval to the root, and one to each of its processes. The root sends one to
+/// each other agent.
 fn check_bounds(ranks: u32, hosts: u32, event: Event, counts: Counts) {
-    let (receivers, local) = (u64::from(hosts + ranks.div_ceil(hosts)), u64::from(ranks.div_ceil(hosts)));
+    let (local, hosts) = (u64::from(ranks.div_ceil(hosts)), u64::from(hosts));
     let intervals = 2 + counts.elapsed.as_millis() as u64 / INTERVAL.as_millis() as u64;
-    let Counts { root, .. } = counts;
-    assert!(root.frames_in <= 3 * local + intervals * u64::from(hosts), "{event:?}: {root:?}");
-    assert!(root.frames_out <= intervals * receivers, "{event:?}: {root:?}");
-    // Per receiver, the text of each cause once per interval, and at most one run for each rank.
-    let causes = if matches!(event, Event::AllFailOwn(_)) { 258 } else { 2 };
-    let bytes = receivers * (intervals * causes * 150 + 8 * u64::from(ranks));
-    assert!(root.bytes_out <= bytes, "{event:?}: {root:?}");
+    let Counts { root, other, .. } = counts;
+    assert!(root.frames_in <= 3 * local + intervals * hosts, "{event:?}: {root:?}");
+    assert!(root.frames_out <= intervals * (local + hosts), "{event:?}: {root:?}");
+    assert!(other.frames_in <= 3 * local + intervals, "{event:?}: {other:?}");
+    assert!(other.frames_out <= intervals * (local + 1), "{event:?}: {other:?}");
+    // Two causes per interval, each other cause once, and one run for each host and interval.
+    let causes = if matches!(event, Event::AllFailOwn(_)) { 258 } else { 0 };
+    let deaths = (2 * intervals + causes) * CAUSE + RUN * intervals * hosts;
+    let exits = (2 * intervals + causes.min(local)) * CAUSE + RUN * local;
+    let own_exits = 3 * local * CAUSE;
+    assert!(root.bytes_in <= own_exits + hosts * exits, "{event:?}: {root:?}");
+    assert!(root.bytes_out <= (local + hosts) * deaths, "{event:?}: {root:?}");
+    assert!(other.bytes_in <= own_exits + deaths, "{event:?}: {other:?}");
+    assert!(other.bytes_out <= exits + local * deaths, "{event:?}: {other:?}");
+}
+
+/// Runs a job with faults at random places and times, some of them during the start.
+fn run_random_faults(mut job: Job) {
+    job.start();
+    let deaths = job.random_faults();
+    job.run();
+    job.check_deaths(deaths);
 }
 
 fn millis(time: Duration) -> f64 {
@@ -146,13 +179,9 @@ fn millis(time: Duration) -> f64 {
 #[test]
 fn simulated_processes_learn_all_deaths_in_one_order() {
     print_table(&[1, 2, 64, 512]);
-    // Faults at random places, at random times, in jobs with any number of ranks per host.
+    // Jobs with any number of ranks per host.
     for seed in 0..40 {
-        let mut job = Job::random(seed);
-        job.start();
-        let deaths = job.random_faults();
-        job.run();
-        job.check_deaths(deaths);
+        run_random_faults(Job::random(seed));
     }
 }
 
@@ -160,4 +189,9 @@ fn simulated_processes_learn_all_deaths_in_one_order() {
 #[ignore = "prints the table of docs/scale.md, which takes minutes"]
 fn simulated_jobs_of_all_sizes() {
     print_table(&[1, 64, 512, 4096, 65_536]);
+    for (ranks, seeds) in [(4096, 0..40), (65_536, 0..10)] {
+        for seed in seeds {
+            run_random_faults(Job::new(ranks, hosts_of(ranks), seed));
+        }
+    }
 }

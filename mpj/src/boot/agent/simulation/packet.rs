@@ -31,11 +31,24 @@ pub(super) struct Load {
     pub(super) busy: Duration,
 }
 
+impl Load {
+    /// Returns the larger of each two counts.
+    pub(super) fn max(self, other: Load) -> Load {
+        Load {
+            frames_in: self.frames_in.max(other.frames_in),
+            frames_out: self.frames_out.max(other.frames_out),
+            bytes_in: self.bytes_in.max(other.bytes_in),
+            bytes_out: self.bytes_out.max(other.bytes_out),
+            busy: self.busy.max(other.busy),
+        }
+    }
+}
+
 /// The work since the last call of [`Job::take_counts`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
     pub(super) root: Load,
-    /// The agent of another host that has sent most.
+    /// The largest counts of an agent of another host.
     pub(super) other: Load,
     /// The time until the last process had handled its last message or, if all have ended, until the root knew it.
     pub(super) elapsed: Duration,
