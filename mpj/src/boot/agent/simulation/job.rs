@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::{HostId, Hosts};
 
 use super::agent::SimulatedAgent;
-use super::packet::{CALL, Counts, FRAME, Frame, LATENCY, Load, Node, Packet, cost, frame_len};
+use super::packet::{BYTE, CALL, Counts, FRAME, Frame, LATENCY, Load, Node, Packet, cost, frame_len};
 use super::process::{Failure, Process, Reaction};
 use crate::boot::control_plane::JobEnd;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome};
@@ -214,7 +214,7 @@ impl Job {
                 self.react(rank, self.now, reaction);
             }
             Input::Packet(packet) => {
-                let mut at = self.now + CALL + packet.bytes;
+                let mut at = self.now + CALL + BYTE * packet.bytes;
                 for frame in packet.frames {
                     at += cost(&frame);
                     let Frame::ToProcess(message) = frame else { unreachable!() };
@@ -251,7 +251,7 @@ impl Job {
         let mut frames: Vec<Frame> =
             messages.into_iter().map(|message| Frame::FromProcess(rank, message)).collect();
         frames.extend(closes.then_some(Frame::Closed(rank)));
-        let cost = CALL + FRAME * frames.len() as u64 + bytes;
+        let cost = CALL + FRAME * frames.len() as u64 + BYTE * bytes;
         let host = self.hosts.host_of(rank).unwrap().0;
         self.schedule(at + cost + LATENCY, Node::Agent(host), Input::Packet(Packet { frames, bytes }));
     }

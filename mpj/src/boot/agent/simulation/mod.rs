@@ -186,7 +186,7 @@ fn simulated_processes_learn_all_deaths_in_one_order() {
 }
 
 #[test]
-#[ignore = "prints the table of docs/scale.md, which takes minutes"]
+#[ignore = "prints the table of docs/scale.md, which is slow without --release"]
 fn simulated_jobs_of_all_sizes() {
     print_table(&[1, 64, 512, 4096, 65_536]);
     for (ranks, seeds) in [(4096, 0..40), (65_536, 0..10)] {

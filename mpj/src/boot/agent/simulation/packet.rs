@@ -2,8 +2,9 @@
 //!
 //! An agent handles all input that has arrived in one turn, and then sends what it has queued, with one write for each
 //! receiver. A process handles each packet when it arrives. A turn of an agent costs [`SCAN`] for each of its
-//! connections. A read or a write costs [`CALL`]. A frame costs [`FRAME`], and one nanosecond for each byte, at either
-//! end. It arrives [`LATENCY`] later. The receiver of a run of ranks spends [`RANK`] on each rank.
+//! connections. A read or a write costs [`CALL`]. A frame costs [`FRAME`], and each byte [`BYTE`], at either end. It
+//! arrives [`LATENCY`] later. The receiver of a run of ranks spends [`RANK`] on each rank. `docs/scale.md` relates these
+//! costs to the parameters of LogGP.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::boot::wire::{ToLauncher, ToProcess, encode_frame};
 /// Costs in nanoseconds.
 pub(super) const CALL: u64 = 5_000;
 pub(super) const FRAME: u64 = 500;
+pub(super) const BYTE: u64 = 1;
 const RANK: u64 = 300;
 pub(super) const SCAN: u64 = 300;
 pub(super) const LATENCY: u64 = 20_000;

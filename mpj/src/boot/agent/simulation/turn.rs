@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::HostId;
 
 use super::job::{Input, Job};
-use super::packet::{CALL, FRAME, Frame, LATENCY, Node, Packet, SCAN, cost, frame_len};
+use super::packet::{BYTE, CALL, FRAME, Frame, LATENCY, Node, Packet, SCAN, cost, frame_len};
 use crate::boot::agent::messages::FromRoot;
 use crate::boot::agent::router::Outbound;
 use crate::boot::control_plane::To;
@@ -36,7 +36,7 @@ impl Job {
             let load = &mut self.agents[host as usize].load;
             load.frames_in += packet.frames.len() as u64;
             load.bytes_in += packet.bytes;
-            at += CALL + packet.bytes;
+            at += CALL + BYTE * packet.bytes;
             for frame in packet.frames {
                 at += cost(&frame);
                 let outbound = self.route(host, frame, at, &mut outbox);
@@ -131,7 +131,7 @@ impl Job {
             let load = &mut self.agents[host as usize].load;
             load.frames_out += packet.frames.len() as u64;
             load.bytes_out += packet.bytes;
-            at += CALL + FRAME * packet.frames.len() as u64 + packet.bytes;
+            at += CALL + FRAME * packet.frames.len() as u64 + BYTE * packet.bytes;
             self.schedule(at + LATENCY, to, Input::Packet(packet));
         }
         self.agents[host as usize].busy_until = at;
