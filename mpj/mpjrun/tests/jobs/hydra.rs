@@ -11,6 +11,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("message_programs_run_on_hydra_hosts", || HYDRA.message_programs_run(TWO_HOSTS)),
     ("hydra_hosts_use_the_network_between_them", hydra_hosts_use_the_network_between_them),
     ("hydra_hosts_with_networks_of_their_own", hydra_hosts_with_networks_of_their_own),
+    ("hydra_host_may_get_its_route_late", hydra_host_may_get_its_route_late),
     ("failure_gives_the_exit_code_of_mpiexec", || HYDRA.failures_give_the_exit_code()),
     ("killed_processes_end_the_hydra_job", || HYDRA.killed_processes_end_the_job()),
     ("abort_ends_the_hydra_job_of_a_stopped_rank_0", || {
@@ -61,6 +62,20 @@ fn hydra_hosts_with_networks_of_their_own() {
     assert_eq!(run_on_hosts(THREE_HOSTS, "abort").unwrap().code, Some(42));
     let ended = run_on_hosts(THREE_HOSTS, "kill").unwrap();
     assert_ne!(ended.code, Some(0), "{ended:#?}");
+}
+
+/// For three seconds, the second host has no route to that of rank 0.
+fn hydra_host_may_get_its_route_late() {
+    if HYDRA.is_missing() {
+        return;
+    }
+    let routes = |change: &str| {
+        let change = |address| format!("ip -n $NETNS_PREFIX-h1 route {change} unreachable {address}");
+        ["10.78.0.10/32", "fd78::10/128"].map(change).join("; ")
+    };
+    let script = format!("{}; (sleep 3; {}) & {THREE_HOSTS}", routes("add"), routes("del"));
+    let Some(ended) = run_on_hosts(&script, "pairs") else { return };
+    assert_pairs(&ended, "aabbcc", "shmdev");
 }
 
 fn pmi1_joins_the_job_of_hydra() {
