@@ -1,5 +1,7 @@
 //! Jobs without a launcher: which variables of a process state its rank, and those of several launchers at once.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 use super::Test;
@@ -90,6 +92,14 @@ fn incomplete_variables_are_errors() {
     ] {
         let ended = start("fine", variables).end();
         assert!(ended.code == Some(1) && has_error(&ended, why), "{variables:?}: {ended:#?}");
+    }
+    for secret in [SECRET.as_bytes(), b"not UTF-8: \xff"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["rank", "fine"]).envs([at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2")]).stdin(Stdio::null());
+        command.env("MPJ_SECRET", OsStr::from_bytes(secret)).env("MPJ_SECRET_FILE", "/no/such/file");
+        let ended = watch(&mut command).0.end();
+        let why = "MPJ_SECRET_FILE and MPJ_SECRET are both set";
+        assert!(ended.code == Some(1) && has_error(&ended, why), "{secret:?}: {ended:#?}");
     }
     for ended in run_job("ab", "init", &[]) {
         assert!(ended.code == Some(0) && ended.out == ["sum 1"], "a second init is an error: {ended:#?}");

@@ -38,7 +38,7 @@ pub(super) fn check(secret: &[u8]) -> Result<(), String> {
 /// read, the value of `MPJ_SECRET` is not UTF-8, or the secret is too short or too long.
 pub(super) fn from_env(config: &Config) -> Result<Vec<u8>, String> {
     let secret = match (std::env::var_os(SECRET_FILE), std::env::var(SECRET)) {
-        (Some(_), Ok(_)) => {
+        (Some(_), Ok(_) | Err(std::env::VarError::NotUnicode(_))) => {
             return Err(format!("{SECRET_FILE} and {SECRET} are both set: unset one of them"));
         }
         (Some(path), Err(_)) => {
@@ -53,8 +53,9 @@ pub(super) fn from_env(config: &Config) -> Result<Vec<u8>, String> {
             return Err(format!(
                 "no secret protects the connections of this job: set {SECRET_FILE} (a file that only its owner can \
                  read) or {SECRET} to the same secret for all ranks, for example the output of \
-                 `head -c 32 /dev/urandom | base64`; MPJ_NIO_SECURITY=none does without, if only trusted processes \
-                 can reach the hosts; MPJ_LAUNCHER=none runs each process as a job of its own"
+                 `head -c 32 /dev/urandom | base64`; if only trusted processes can reach the hosts, set \
+                 MPJ_NIO_SECURITY=none to connect without a secret; to run each process as a job of its own, \
+                 set MPJ_LAUNCHER=none"
             ));
         }
     };
@@ -77,7 +78,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 
 /// Returns the key of the rendezvous of a job.
 pub(super) fn rendezvous_key(secret: &[u8], job: &str) -> JobKey {
-    // Processes with any secret must get as far as the proof, so that a wrong secret is recognized.
+    // The job id is 0 for every secret. Otherwise the handshake would refuse a process with a wrong secret as one of
+    // another job, before the proof shows that the secret is wrong.
     JobKey { job: 0, ..JobKey::derive(secret, &[b"mpj rendezvous", job.as_bytes()]) }
 }
 
