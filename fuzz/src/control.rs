@@ -1,16 +1,18 @@
 use std::fmt::Debug;
 
 use mpj::boot::wire::{
-    DeathGroup, FrameDecoder, MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit,
-    encode_frame,
+    DeathGroup, ExitRun, FrameDecoder, MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, Welcome,
+    WireExit, encode_frame,
 };
+use mpj::report::{RankStats, RankWaits, Wait};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::input::Input;
 use crate::peak_memory;
 
-/// Feeds valid and invalid frames to the decoder of one side, in pieces. Accepted messages survive a round trip.
+/// Feeds valid and invalid frames in pieces to the decoder of a process or of the launcher. A message that it accepts
+/// must be the same after it has been encoded and decoded again.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {
@@ -83,10 +85,39 @@ fn death_group(input: &mut Input<'_>) -> DeathGroup {
     }
 }
 
+fn exit_run(input: &mut Input<'_>) -> ExitRun {
+    ExitRun { first: input.edge() as u32, len: input.edge() as u32, exit: exit(input) }
+}
+
+fn stats(input: &mut Input<'_>) -> RankStats {
+    let devices = (0..input.below(4)).map(|_| text(input)).collect();
+    RankStats { devices, totals: std::array::from_fn(|_| (input.edge(), input.edge())) }
+}
+
+fn call(input: &mut Input<'_>) -> (u64, u32) {
+    (input.edge(), input.edge() as u32)
+}
+
+fn wait(input: &mut Input<'_>) -> Wait {
+    Wait {
+        what: text(input),
+        millis: input.edge(),
+        peer: input.flag().then(|| input.edge() as u32),
+        call: input.flag().then(|| call(input)),
+    }
+}
+
+fn waits(input: &mut Input<'_>) -> RankWaits {
+    RankWaits {
+        waits: (0..input.below(4)).map(|_| wait(input)).collect(),
+        calls: (0..input.below(4)).map(|_| call(input)).collect(),
+    }
+}
+
 fn to_process(input: &mut Input<'_>) -> ToProcess {
     let id = input.edge();
     let done = |input: &mut Input<'_>| if input.flag() { Ok(()) } else { Err(text(input)) };
-    match input.below(4) {
+    match input.below(7) {
         0 => ToProcess::Welcome(Welcome {
             job: id,
             secret: input.array(),
@@ -99,19 +130,26 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
         1 => ToProcess::Died((0..input.below(4)).map(|_| death_group(input)).collect()),
         2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
         2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
+        3 => ToProcess::OrderlyExits((0..input.below(4)).map(|_| exit_run(input)).collect()),
+        4 => ToProcess::QueryBlocked { job_ends: input.flag() },
+        5 => ToProcess::JobEnds { code: input.byte() },
         _ => ToProcess::FenceDone { id, result: done(input) },
     }
 }
 
 fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
     let (id, rank) = (input.edge(), input.edge() as u32);
-    match input.below(7) {
+    match input.below(11) {
         0 => ToLauncher::Hello(ProtocolVersion { version: id as u32, mpj_version: text(input) }),
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
         2 => ToLauncher::Get { id, rank, key: text(input) },
         3 => ToLauncher::Fence { id },
         4 => ToLauncher::Exited { rank, exit: exit(input) },
         5 => ToLauncher::PeerLost { rank, cause: text(input) },
+        6 => ToLauncher::QueryExits,
+        7 => ToLauncher::FailedDueTo { rank, cause_rank: id as u32 },
+        8 => ToLauncher::Stats { rank, stats: stats(input) },
+        9 => ToLauncher::BlockedReport { rank, waits: input.flag().then(|| waits(input)) },
         _ => ToLauncher::Abort { rank, code: id as i32, reason: text(input) },
     }
 }

@@ -20,9 +20,9 @@ pub fn startup(bytes: &[u8]) {
     }
 }
 
-/// A text of tokens, so that it is often almost valid.
-fn text(input: &mut Input<'_>, tokens: &[&str], most: usize) -> String {
-    (0..input.below(most)).map(|_| input.pick(tokens)).collect()
+/// Returns a text of fewer than `limit` tokens, which is often almost valid.
+fn text(input: &mut Input<'_>, tokens: &[&str], limit: usize) -> String {
+    (0..input.below(limit)).map(|_| input.pick(tokens)).collect()
 }
 
 fn pmi_lines(input: &mut Input<'_>) {
