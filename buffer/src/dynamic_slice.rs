@@ -69,8 +69,10 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     ///
     /// # Errors
     /// As [`read_dynamic`](Self::read_dynamic), and if the elements are split over blocks, are in the other byte order,
-    /// are not aligned in memory, or need validation in a block that [is shared](ReadBlock::is_shared). In the message
-    /// they begin at a multiple of 8, so the alignment depends on the address of the message.
+    /// are not aligned in memory, or need validation in a [shared](ReadBlock::is_shared) block.
+    ///
+    /// In the message, the elements begin at a multiple of 8, so the alignment depends on the address of the message.
+    /// Elements of `i128` and `u128` can need a multiple of 16, at which those of the first record never begin.
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(SectionTag::slices::<T>())?;
         let kind = T::KIND;

@@ -13,7 +13,7 @@
 //! message.write_object(&("ranks", vec![0u8, 1]))?; // any serde value, of any size
 //! let mut message = message.commit();
 //!
-//! // A device sends the segments in one call, here into a vector.
+//! // A device can send the segments with one vectored write. Here they are copied into a vector.
 //! let wire: Vec<u8> = message.segments().flatten().copied().collect();
 //! // The receiver checks the untrusted bytes and copies them into a block.
 //! let block = message.clear().into_block();
@@ -31,12 +31,16 @@
 //!
 //! # On the wire
 //! ```text
-//!            0        16       32                                  multiples of 16
-//! ┌ ─ ─ ─ ─ ┬────────┬────────┬─────────────┬─┬────────┬─────────┬─┬────────┬─────┬─────────┬─┬─────┬───────┐
-//!  headroom  message  section  i32 × 4       0 section  f64 × 2   0 dynamic  len   object    0 len   object
-//! └ ─ ─ ─ ─ ┴────────┴────────┴─────────────┴─┴────────┴─────────┴─┴────────┴─────┴─────────┴─┴─────┴───────┘
-//!           ╰────────────────── static part: one block ────────────╯╰──── dynamic part: a chain of blocks ───╯
+//!            0         16        32        48        64        80        96        112   120
+//! ┌ ─ ─ ─ ─ ─┬─────────┬─────────┬─────────┬─────────┬─────────┬─────────┬─────────┬─────┬────────┐
+//!   headroom │ message │ section │ 4 × i32 │ section │ 2 × f64 │ section │ dynamic │ len │ object │
+//! └ ─ ─ ─ ─ ─┴─────────┴─────────┴─────────┴─────────┴─────────┴─────────┴─────────┴─────┴────────┘
+//!            ╰────────────────── static part: one block ─────────────────╯╰ dynamic part: a chain ─╯
 //! ```
+//! These are the offsets of the message in the example. The third section header counts the objects, whose values are
+//! records in the dynamic part, a chain of blocks. Zeros before a section header align it to 16, and zeros before a
+//! record align it to 8; this message needs none.
+//!
 //! Headers and elements are in the writer's byte order, which the message header states; the elements of a section can
 //! have the other order. `README.md` of this crate specifies the bytes, and `tests/suite/golden.rs` tests them.
 //!

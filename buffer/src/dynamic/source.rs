@@ -21,7 +21,11 @@ where
     }
 }
 
-/// Returns a block of at least `len` bytes, rounded down to a multiple of 8, or of the pool's maximum if that is less. Fails if it cannot hold a section header.
+/// Returns a block of at least `len` bytes, or of the pool's maximum if that is less. Its capacity is rounded down to a
+/// multiple of 8.
+///
+/// # Errors
+/// The pool cannot allocate the block, or the block cannot hold a section header.
 pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
     let block = match source {
         Some(source) => ChunkBlock::Other(source.block(len)?),
@@ -30,9 +34,9 @@ pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<
             ChunkBlock::Global(pool.alloc(len.min(pool.max_alloc()))?)
         }
     };
-    let left = block.capacity();
-    if left < SECTION_HEADER_LEN {
-        Err(AllocError::new(len, left, 0, AllocErrorKind::TooLarge))
+    let capacity = block.capacity();
+    if capacity < SECTION_HEADER_LEN {
+        Err(AllocError::new(len, capacity, 0, AllocErrorKind::TooLarge))
     } else {
         Ok(block)
     }
