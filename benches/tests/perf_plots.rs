@@ -326,8 +326,8 @@ fn rejected_program_leaves_no_picture() {
     std::fs::remove_file(&path).expect("removed");
 }
 
-/// The comments of the arguments are the help, so they must not name other libraries (peers) or the C programs that
-/// this one follows.
+/// The doc comments of the arguments are printed as help. They must not contain notes for developers, which mention
+/// "peers" (other libraries) or the C files that a program follows.
 #[test]
 fn help_has_no_notes_for_developers() {
     for arguments in [&["--help"][..], &["pingpong", "--help"], &["ddt", "--help"], &["pools", "--help"]] {

@@ -157,7 +157,7 @@ fn fft(n: usize) -> Pattern {
     let rows = Loops { outer: (half, 2 * n), inner: (1, 0), len: 2 * half };
     let unpack = move |input: *const u8| rows.unpack(base.cast::<f64>(), input);
     let mut pattern = Pattern::new(format!("FFT2D_{n}_p2"), (arena, base), sent, pack, unpack);
-    pattern.unpacked = received;
+    pattern.unpack_type = received;
     pattern.symmetric = false;
     pattern
 }

@@ -30,7 +30,7 @@ fn main() {
 }
 
 fn measure(p: &Pattern, budget: f64) {
-    let bytes = p.packed.size();
+    let bytes = p.pack_type.size();
     let mut arena = Arena::new(&[bytes, bytes, bytes]);
     let (packed, copy, check) = (arena.at(0), arena.at(1), arena.at(2));
     // SAFETY: each of the three is an array of this length in the arena, and no two views of one exist at once.
@@ -40,12 +40,12 @@ fn measure(p: &Pattern, budget: f64) {
         // SAFETY: as for `view`; only initialised bytes are written.
         let out = unsafe { core::slice::from_raw_parts_mut(room, bytes) };
         // SAFETY: invariant 1 of `Pattern`, whose arena is filled.
-        unsafe { black_box(&p.packed).pack(black_box(p.base), 1, 0, out) };
+        unsafe { black_box(&p.pack_type).pack(black_box(p.base), 1, 0, out) };
     };
     let unpack = || {
         let input = view(packed);
         // SAFETY: invariant 1 of `Pattern`; the packed bytes are in another arena.
-        unsafe { black_box(&p.unpacked).unpack(black_box(p.base), 1, 0, input) };
+        unsafe { black_box(&p.unpack_type).unpack(black_box(p.base), 1, 0, input) };
     };
     let hand_pack = || (p.hand_pack)(packed);
     let hand_unpack = || (p.hand_unpack)(packed);

@@ -1,9 +1,9 @@
 use mpj_datatypes::Datatype;
 
-/// Copies one element between an arena and packed bytes.
+/// Copies one element from an arena to packed bytes, or back.
 ///
 /// # Safety
-/// An element can be read at `from` and written at `to`, and they are not the same.
+/// `from` is valid for a read of an element, and `to` for a write.
 #[inline(always)]
 pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
     // SAFETY: the caller's promise.
@@ -20,8 +20,8 @@ pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
 ///    that length, outside of the arena.
 pub(crate) struct Pattern {
     pub(crate) name: String,
-    pub(crate) packed: Datatype,
-    pub(crate) unpacked: Datatype,
+    pub(crate) pack_type: Datatype,
+    pub(crate) unpack_type: Datatype,
     /// Whether both types are the same, so that the program can compare their bytes.
     pub(crate) symmetric: bool,
     pub(crate) base: *mut u8,
@@ -40,8 +40,8 @@ impl Pattern {
     ) -> Pattern {
         Pattern {
             name: name.into(),
-            unpacked: datatype.clone(),
-            packed: datatype,
+            unpack_type: datatype.clone(),
+            pack_type: datatype,
             symmetric: true,
             base,
             hand_pack: Box::new(hand_pack),
@@ -55,7 +55,7 @@ impl Pattern {
 #[derive(Clone, Copy)]
 struct Page([u8; 4096]);
 
-/// Arrays that begin at pages of one allocation, filled with different bytes.
+/// Page-aligned arrays in one allocation, filled with varying bytes.
 pub(crate) struct Arena {
     pages: Vec<Page>,
     starts: Vec<usize>,

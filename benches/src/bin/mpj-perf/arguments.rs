@@ -87,8 +87,8 @@ pub(crate) enum Program {
     /// Values: 100k f64 (also as plain memory, Raw), a mesh of nested vectors, log records. encode reuses memory,
     /// except bitcode with serde; decode drops the value. The feature comparators adds bincode, bitcode, rkyv, wincode.
     ///
-    /// SERDE,value,codec,kind,way,bytes,ns (median),ratio to best serde,to best,to memcpy (best serde: the best other
-    /// serializer of another project that uses serde; best: also those with their own derives)
+    /// SERDE,value,codec,kind,direction,bytes,ns (median),ratio to best serde,to best,to memcpy (best serde: the best
+    /// other serializer of another project that uses serde; best: also those with their own derives)
     Serde(SerdeArgs),
 }
 

@@ -41,7 +41,7 @@ pub(super) fn head(options: &SerdeOptions) -> Vec<String> {
         format!("# medians of {} rounds, {} ms per codec and round, interleaved", options.rounds, options.ms),
     ];
     if options.csv {
-        lines.push("# SERDE,value,codec,kind,way,bytes,ns,to best serde,to best,to memcpy".to_owned());
+        lines.push("# SERDE,value,codec,kind,direction,bytes,ns,to best serde,to best,to memcpy".to_owned());
     }
     if cfg!(not(feature = "comparators")) {
         lines.push(
