@@ -2,9 +2,10 @@
 //!
 //! A short message is one cache line in the [ring](crate::ring) from its sender to its receiver; longer ones go through
 //! fragments, with two copies. If both ends choose [`DataPath::ZeroCopy`](crate::DataPath), the receiver copies the
-//! bytes once, from the sender's buffer to its own, for any two layouts ([`get`](crate::device::Endpoint::get)). A
-//! message of at least [`EXPORT_MIN`] bytes in a pool block that the send owns is exported, and its receiver can view
-//! it without a copy ([`view`](crate::device::Endpoint::view)).
+//! bytes once, from the sender's buffer to its own, for any two layouts ([`get`](crate::device::Endpoint::get)). If a
+//! send owns its contiguous buffer, the message is exported, and its receiver can view it without a copy
+//! ([`view`](crate::device::Endpoint::view)): from [`EXPORT_MIN`] bytes if the buffer is in a pool block, otherwise if
+//! the message is not eager.
 
 mod endpoint;
 mod exposed;

@@ -35,8 +35,8 @@ pub enum ReadInPlace {
 /// Waits for a message of any length, and receives it in one block: in the sender's memory (`in_place`), in the block in
 /// which it has arrived, or in a new block of the global pool.
 ///
-/// If the message is read in the sender's memory, its send completes when the block is dropped. Two ranks that hold
-/// such blocks of each other deadlock if each waits for a send that waits for its receiver.
+/// If the message is read in the sender's memory, its send completes when the block is dropped. If two ranks hold such
+/// blocks of each other and each waits for its own send, they deadlock: drop the block before you wait for the send.
 ///
 /// ```
 /// use mpj::raw::{self, ReadInPlace};

@@ -152,7 +152,8 @@ pub unsafe fn isendrecv_replace(
     pair(sending, receiving)
 }
 
-/// Combines the two operations. If the send has not started, ends the receive.
+/// Combines the two operations into one request. If the send could not be started, cancels the receive, waits for it,
+/// and returns the error of the send.
 fn pair(sending: Result<Request>, receiving: Request) -> Result<Request> {
     match sending {
         Ok(sending) => Ok(Request::pair(sending, receiving)),

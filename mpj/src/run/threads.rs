@@ -23,8 +23,9 @@ fn is_by_abort_of_another(event: &ExitEvent) -> bool {
 
 /// Runs `f` as `n` ranks, each on a thread of this process, and returns their results in order of rank.
 ///
-/// It needs no launcher, and is meant for unit tests, examples and programs on one host. The error type of a closure
-/// must be known, as here by its last line; or pass a named function `fn rank(world: World) -> mpj::Result<…>`.
+/// It needs no launcher, and is meant for unit tests, examples and programs on one host. The compiler cannot infer the
+/// error type of a closure that ends in `Ok(value)`: end it in `Ok::<_, mpj::Error>(value)`, or pass a named function
+/// `fn rank(world: World) -> mpj::Result<…>`.
 /// ```
 /// let squares = mpj::threads(4, |world| {
 ///     let mut sum = [0usize];
@@ -38,8 +39,8 @@ fn is_by_abort_of_another(event: &ExitEvent) -> bool {
 /// # Errors
 /// `n` is 0 or more than 65,536, the ranks could not start, or a rank panicked, returned an error or aborted the job.
 /// The error is that of the rank that failed first, because others fail due to it. With `MPJ_TIMEOUT=SECONDS` in the
-/// environment, a job that runs longer fails, and the error lists which rank waited for what. This function waits even
-/// then until all ranks have returned, because a rank that makes no call cannot be stopped.
+/// environment, a job that runs longer fails, and the error lists what each rank waited for. Even then, this function
+/// returns only after all ranks have returned, because a rank that makes no call cannot be stopped.
 /// ```
 /// let error = mpj::threads(2, |world| {
 ///     if world.rank() == 1 {
@@ -186,7 +187,7 @@ where
 pub(crate) struct RankFailure {
     pub(crate) cause: String,
     pub(crate) panicked: bool,
-    /// Whether the cause names another rank.
+    /// Whether another rank caused the failure, as far as this process knows (`error::cause_of`).
     pub(crate) is_consequence: bool,
 }
 
@@ -225,7 +226,7 @@ where
     let outcome = catch_unwind(AssertUnwindSafe(run));
     watch.set_phase(rank, RankPhase::Returned(engine));
     let (mut failure, thrown) = match outcome {
-        // It drops buffers of requests that the rank has dropped.
+        // `finalize` can panic: it drops the buffers of requests that the rank has dropped.
         Ok(Ok(value)) => match catch_unwind(AssertUnwindSafe(|| world.finalize())) {
             Ok(stats) => {
                 stats.into_iter().for_each(|stats| watch.add_stats(rank, stats));

@@ -1,4 +1,4 @@
-//! Tests between ranks of the job.
+//! Tests of connections between ranks of one job: frames, goodbyes, and lost peers.
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -162,7 +162,8 @@ fn frames_sent_before_a_goodbye_arrive() {
 
 #[test]
 fn close_without_goodbye_loses_the_peer() {
-    // Without any bytes, the peer is lost only after a time: it might not have received the verdict.
+    // If the peer has sent no byte (`cut` is 0), it is lost only after `UNCONFIRMED_TIMEOUT`: it might have left before
+    // it received the verdict of the handshake, and then it could not send a goodbye.
     for cut in [0, 1, 15, 16, 20, 30, 20_000] {
         let mut rank = Rank::new(0, 8);
         let mut stream = intrude(&mut rank, 5, 1).unwrap();

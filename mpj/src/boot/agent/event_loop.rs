@@ -76,10 +76,10 @@ pub(super) enum Stage {
 /// A process of this host.
 pub(super) struct LocalProcess {
     pub(super) rank: u32,
-    /// The process id for messages.
+    /// The process id, or 0 if the process is in another process id namespace.
     pub(super) pid: i32,
     /// Becomes readable when the process exits, even if a child of it still has its end of the connection. `None` before
-    /// the process has connected, for the process of this agent, and in another process id namespace.
+    /// the process has connected, and if [`process_descriptor`](super::process_descriptor) returns none.
     pub(super) process: Option<OwnedFd>,
     /// `None` before the process has connected.
     pub(super) connection: Option<ControlConnection<ToLauncher>>,

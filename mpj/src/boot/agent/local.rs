@@ -36,7 +36,7 @@ impl LocalNames {
         format!("{}-{rank}", self.base)
     }
 
-    /// Returns whether no process has bound the socket of a rank, as far as the kernel lists the sockets.
+    /// Returns whether the kernel's list of sockets has no socket of a rank. Returns false if the list cannot be read.
     pub(in crate::boot) fn is_free(&self, rank: u32) -> bool {
         let name = format!("@{}", self.of_rank(rank));
         let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
@@ -58,13 +58,13 @@ pub(in crate::boot) struct LocalListener {
 /// A process that has connected to its agent.
 pub(super) struct Arrival {
     pub(super) rank: u32,
-    /// The process id for messages; in another process id namespace it is 0.
+    /// The process id, or 0 if the process is in another process id namespace.
     pub(super) pid: i32,
     pub(super) stream: UnixStream,
 }
 
-/// Opens a descriptor that becomes readable when a process exits. Returns `None` for this process, for the id 0, if the
-/// process has exited, or if this process lacks descriptors.
+/// Opens a descriptor that becomes readable when a process exits. Returns `None` for this process, for the id 0, or if
+/// `pidfd_open` fails: the process no longer exists, this process lacks descriptors, or the system forbids the call.
 pub(in crate::boot) fn process_descriptor(pid: i32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(pid).filter(|pid| *pid != getpid())?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
@@ -90,9 +90,10 @@ impl LocalListener {
         Ok(LocalListener { names, listener })
     }
 
-    /// Returns whether the process of a rank has exited, if it has bound its [`RankSocket`] before.
+    /// Returns whether a rank has closed its [`RankSocket`], which happens when its process exits. The result is also
+    /// true if the rank has not bound the socket yet, so call this only after the fence of the start.
     pub(super) fn has_exited(&self, rank: u32) -> bool {
-        // The name of a socket is free again when the kernel has closed the socket.
+        // If this socket can be bound to the name of the rank's socket, the kernel has closed the rank's socket.
         let name = SocketAddr::from_abstract_name(self.names.of_rank(rank));
         name.and_then(|name| UnixListener::bind_addr(&name)).is_ok()
     }
@@ -142,8 +143,8 @@ pub(in crate::boot) struct RankSocket {
 }
 
 impl RankSocket {
-    /// Creates the socket of a rank. [`connect`](Self::connect) then needs no descriptor. Until this process exits, its
-    /// agent [sees](LocalListener::has_exited) that it has not.
+    /// Creates the socket of a rank. [`connect`](Self::connect) then needs no further descriptor. While the socket is
+    /// open, the agent knows that this process [has not exited](LocalListener::has_exited).
     ///
     /// # Errors
     /// Another process has this rank, or the system lacks a resource.

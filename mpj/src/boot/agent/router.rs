@@ -13,7 +13,7 @@ use crate::boot::wire::{DeathGroup, ToLauncher, ToProcess};
 /// A message that an agent must send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outbound {
-    /// To processes of this host. The receivers are those of `To` that have got their welcome.
+    /// To processes of this host. A process that has not got its welcome does not receive the message.
     Local(To, ToProcess),
     /// To the root.
     Root(ToRoot),
@@ -36,7 +36,7 @@ pub(super) struct HostRouter {
     hosts: Hosts,
     ranks: HostRanks,
     reports: Reports,
-    /// The messages for all processes that have come from the root: processes that join later get them as well.
+    /// The deaths that the root has sent to all processes, in order. A process that joins later gets them, too.
     deaths: Vec<ToProcess>,
 }
 
@@ -65,7 +65,8 @@ impl Router {
         Router::Relay(HostRouter { hosts, ranks, reports: Reports::default(), deaths: Vec::new() })
     }
 
-    /// Handles a message from the process of a rank of this host. The sender of a hello must have got its welcome.
+    /// Handles a message from the process of a rank of this host. The caller sends the welcome before it passes a
+    /// hello, so that the welcome precedes the known deaths.
     ///
     /// # Errors
     /// The message violates the protocol, for the reason given.
@@ -118,7 +119,7 @@ impl Router {
                     .for_each(|rank| monitor.lose(rank, &cause, now));
                 Vec::new()
             }
-            // The agent handles `Watch`.
+            // Ignore a message about a rank of another host than the agent's. The agent itself handles `Watch`.
             ToRoot::FromProcess { .. } | ToRoot::Watch { .. } => Vec::new(),
         };
         spread(hosts, outgoing)
@@ -156,8 +157,8 @@ impl Router {
         }
     }
 
-    /// Handles the loss of the root, which has the order of deaths and connects the agents: all ranks of other hosts are
-    /// dead for this host.
+    /// Handles the loss of the root: reports all ranks of other hosts dead to the processes of this host. Without the
+    /// root, which orders the deaths, the agents exchange no messages.
     pub(super) fn on_root_lost(&mut self, why: &str) -> Vec<Outbound> {
         let Router::Relay(HostRouter { hosts, ranks, .. }) = self else { return Vec::new() };
         let elsewhere = (0..hosts.size()).filter(|rank| ranks.index_of(*rank).is_none());
@@ -194,7 +195,7 @@ impl Router {
     }
 }
 
-/// Passes a message of a rank of another host to the monitor. A violation of the protocol is the death of the rank.
+/// Passes a message of a rank of another host to the monitor. A rank that violates the protocol is reported dead.
 fn take(monitor: &mut JobMonitor, rank: u32, message: ToLauncher, now: Instant) -> Vec<Outgoing> {
     let is_hello = matches!(message, ToLauncher::Hello(_));
     match monitor.take(rank, message, now) {
@@ -215,7 +216,8 @@ fn take_report(monitor: &mut JobMonitor, rank: u32, report: &ExitReport, now: In
     }
 }
 
-/// Returns the messages of the root for processes of all hosts. A message for all processes is sent once to each host.
+/// Routes messages of the root to processes of this and other hosts. A message for all processes goes once to the agent
+/// of each other host.
 fn spread(hosts: &Hosts, outgoing: Vec<Outgoing>) -> Vec<Outbound> {
     let routes = |Outgoing { to, message }| match to {
         To::Process(rank) => {

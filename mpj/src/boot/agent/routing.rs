@@ -73,7 +73,7 @@ impl Agent {
             |process: &LocalProcess| is_missing(process) && self.listener.has_exited(process.rank);
         let indices = 0..self.processes.len();
         let exited: Vec<usize> = indices.filter(|index| has_exited(&self.processes[*index])).collect();
-        // They may have connected before they exited.
+        // These processes might have connected before they exited.
         self.accept();
         for index in exited {
             let process = &mut self.processes[index];

@@ -84,8 +84,8 @@ impl JobMonitor {
         }
     }
 
-    /// Handles a message from the process of a rank; returns the messages to send. The sender of a hello must have got
-    /// its welcome.
+    /// Handles a message from the process of a rank; returns the messages to send. The caller sends the welcome before
+    /// it passes a hello, so that the welcome precedes the known deaths.
     ///
     /// # Errors
     /// The message violates the protocol, for the reason given.

@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub(super) welcome_len: u64,
     pub(super) epoch: Instant,
     pub(super) now: u64,
-    /// The start of the counts.
+    /// The time of the last [`take_counts`](Self::take_counts); 0 before the first.
     since: u64,
     pub(super) last_action: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,

@@ -32,7 +32,7 @@ enum Event {
     Death(u32),
     /// The process of a rank is killed, and all other ranks fail because of it, with the same error.
     AllFail(u32),
-    /// The same, but each rank has an error of its own.
+    /// The process of a rank is killed, and all other ranks fail because of it, each with an error of its own.
     AllFailOwn(u32),
     /// A host and its agent are lost.
     HostLoss(u32),

@@ -10,12 +10,12 @@ const CARDS_LEN: usize = 300;
 /// The effect of the first death on the other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Failure {
-    /// They continue.
+    /// The other processes continue.
     #[default]
     Continue,
-    /// They fail, all with the same error.
+    /// The other processes fail, all with the same error.
     SameError,
-    /// They fail, each with an error of its own.
+    /// The other processes fail, each with an error of its own.
     OwnError,
 }
 

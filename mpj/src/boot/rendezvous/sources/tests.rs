@@ -62,10 +62,11 @@ fn variables_of_other_programs_are_ignored() {
         // Those of a program that a rank of `mpjrun` has started, without and with the variable of the socket.
         &[("MPJ_RANK", "1"), ("MPJ_SIZE", "3"), ("MPJ_CORES", "2")],
         &[("MPJ_RANK", "1"), ("MPJ_SIZE", "3"), ("MPJ_CONTROL", "3:4")],
-        // Programs that are alone: one of a shell, and one of a pod.
+        // A process that is a job of its own, started by a shell or in a pod.
         &[("MPJ_RANK", "0"), ("MPJ_SIZE", "1")],
         &[("MPJ_SIZE", "3")],
         &[("JOB_COMPLETION_INDEX", "2")],
+        // These sources need a request, or for `LWS` the variable MPJ_RENDEZVOUS.
         &TORCH,
         &LWS,
         // A batch script.
