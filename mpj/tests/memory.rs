@@ -59,7 +59,8 @@ fn counters() -> [usize; 3] {
 
 const ROUNDS: usize = 50;
 
-/// Returns the memory that a round needs, after three rounds that are not counted. No other thread must run meanwhile.
+/// Returns the memory that a round needs, after three rounds that are not counted. Other threads must not allocate
+/// memory meanwhile.
 fn memory_per_round(mut round: impl FnMut()) -> MemoryUse {
     (0..3).for_each(|_| round());
     let before = counters();

@@ -1,5 +1,5 @@
-//! Exclusive scans and scattered reductions: algorithms, started and persistent calls, and errors. The tests of all
-//! reductions compare the results with a fold in rank order.
+//! Exclusive scans and scattered reductions: algorithms, started and persistent calls, and errors. `reductions.rs`
+//! compares the results of all reductions with a fold in rank order.
 
 use crate::common::{job, ranks, samples, text_of};
 use mpj::coll::{self, Operation, Rules};
@@ -56,7 +56,7 @@ fn buffer_of_rank_0_can_have_any_length(world: World) -> mpj::Result<()> {
 }
 
 #[test]
-fn started_and_persistent_scans_and_blocks_are_right() {
+fn started_and_persistent_exscans_and_reduce_scatter_blocks_are_right() {
     for size in [1, 2, 3, 5] {
         ranks(size, |world| {
             let me = world.rank();
@@ -87,7 +87,7 @@ fn started_and_persistent_scans_and_blocks_are_right() {
 }
 
 #[test]
-fn wrong_lengths_fail_with_the_expected_ones() {
+fn wrong_lengths_fail_and_the_error_states_the_expected_length() {
     let outcome = job(3, |world: World| {
         let comm = || world.dup().expect("a communicator");
         let refused = comm().reduce_scatter_block(&[1u32; 7], &mut [0u32; 2], Op::Sum).expect_err("7 items");

@@ -61,7 +61,7 @@ fn sum(ranks: &[usize], at: usize, len: usize) -> Vec<u64> {
     (at..at + len).map(|at| ranks.iter().map(|rank| samples::<u64>(*rank, at, 1)[0]).sum()).collect()
 }
 
-/// The start of each count.
+/// Returns the offset of each block if blocks of these counts are contiguous.
 fn starts(counts: &[usize]) -> Vec<usize> {
     counts.iter().scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
 }
@@ -352,7 +352,7 @@ fn wrong_calls_fail_on_both_groups() {
     });
 }
 
-/// Each group has a rank with the number of the root.
+/// The root is rank 1, which exists in both groups, so the root argument itself is valid on every rank.
 #[test]
 fn calls_in_place_at_the_root_are_refused_on_all_ranks() {
     let calls: [fn() -> coll::OwnedCollective<Vec<u64>>; 5] = [
@@ -372,7 +372,7 @@ fn calls_in_place_at_the_root_are_refused_on_all_ranks() {
     }
 }
 
-/// Both groups take the other one for the group of the root, so all ranks wait.
+/// Each group expects the root in the other group, so no rank sends. The library must detect that all ranks wait.
 #[test]
 fn call_without_a_root_fails_on_all_ranks() {
     assert_fails_on_all(ErrorClass::Other, |side| side.inter.bcast(&mut [0u8], IntercommRoot::Remote(0)));

@@ -47,7 +47,7 @@ fn invalid_values_in_the_own_buffer_fail_the_collective() {
             let (counts, at) = (vec![1; size], (0..size).collect::<Vec<_>>());
             call(&|comm, mine, all| comm.gatherv(mine, all, &counts, &at, 0))?;
             call(&|comm, mine, all| comm.allgatherv(mine, all, &counts, &at))?;
-            assert!(failed.get() == 7 || me > 0, "rank 0 fails in each of 7 calls, and did in {failed:?}");
+            assert!(failed.get() == 7 || me > 0, "rank 0 must fail in 7 calls, found {failed:?}");
             // Only other ranks use the contribution of rank 0.
             call(&|comm, mine, all| comm.exscan(mine, &mut all[..1], op()))?;
             failed.set(7);

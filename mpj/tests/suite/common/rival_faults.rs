@@ -1,5 +1,5 @@
-//! Programs that break, hang or lose data with other message-passing libraries for Rust. Ranks 0 and 1 communicate. In
-//! the comments, "elsewhere" means with one of those libraries.
+//! Programs that break, hang or lose data with other message-passing libraries for Rust. All ranks run them; in most,
+//! only ranks 0 and 1 exchange messages. In the comments, "elsewhere" means with one of those libraries.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::mem::forget;
@@ -62,11 +62,11 @@ fn short_buffers_truncate_with_an_error(world: &World) -> Result<(), Failure> {
         };
         let recv = || {
             let mut all = [9u8; 30];
-            let error = world.recv(&mut all[10..20], 0, 0).expect_err("90 bytes are missing");
+            let error = world.recv(&mut all[10..20], 0, 0).expect_err("the buffer is too short");
             assert_eq!(error.class(), ErrorClass::Truncate);
             assert_eq!((&all[..10], &all[20..]), (&[9; 10][..], &[9; 10][..]), "only the buffer may change");
             assert!(error.to_string().contains(&len.to_string()), "{error}");
-            let error = world.irecv([9u8; 10], 0, 1)?.wait().expect_err("90 bytes are missing");
+            let error = world.irecv([9u8; 10], 0, 1)?.wait().expect_err("the buffer is too short");
             assert_eq!(error.error().class(), ErrorClass::Truncate);
             // The next message is not affected.
             let (got, _) = world.recv_vec::<u8>(0, 2)?;
@@ -155,7 +155,7 @@ fn invalid_ranks_are_errors(world: &World) -> Result<(), Failure> {
     Ok(world.barrier()?)
 }
 
-/// Elsewhere each of them needs kilobytes of memory.
+/// Elsewhere each unexpected message needs kilobytes of memory.
 fn many_unexpected_messages_arrive_in_order(world: &World) -> Result<(), Failure> {
     const MESSAGES: u64 = 20_000;
     let send = || {
@@ -176,7 +176,7 @@ fn many_unexpected_messages_arrive_in_order(world: &World) -> Result<(), Failure
     between(world, send, recv)
 }
 
-/// Elsewhere each receive searches through all of them.
+/// Elsewhere each receive searches all unexpected messages.
 fn unexpected_messages_are_found_in_the_reverse_order(world: &World) -> Result<(), Failure> {
     const MESSAGES: i32 = 20_000;
     let send = || {
@@ -196,7 +196,7 @@ fn unexpected_messages_are_found_in_the_reverse_order(world: &World) -> Result<(
     between(world, send, recv)
 }
 
-/// Elsewhere a table of requests is full.
+/// Elsewhere the table of requests overflows.
 fn scope_holds_many_requests(world: &World) -> Result<(), Failure> {
     const REQUESTS: usize = 20_000;
     if world.rank() < 2 {
@@ -271,7 +271,7 @@ fn receives_match_in_the_order_of_posting(world: &World) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Elsewhere it returns before the receive is posted.
+/// Elsewhere a synchronous send returns before the receive is posted.
 fn synchronous_send_waits_for_its_receive(world: &World) -> Result<(), Failure> {
     const LATE: Duration = Duration::from_millis(200);
     let send = || {

@@ -3,6 +3,8 @@
 //! A seed produces, on every rank, the same [phases](phase::Phase): communicators are created, duplicated, split and
 //! freed, and several threads of each rank exchange messages in every mode of sends and receives. [`plan`] says why no
 //! schedule deadlocks, and [`check`] which message each receive must get.
+//!
+//! A *lane* is one of these threads, with its number on the rank; it is not a lane of the engine (`docs/glossary.md`).
 
 mod calls;
 mod check;
@@ -35,18 +37,20 @@ pub(crate) struct Budget {
     pub(crate) first_seed: u64,
     /// No schedule starts later than this.
     pub(crate) time: Duration,
-    pub(crate) most: u64,
+    /// The maximum number of schedules.
+    pub(crate) max_schedules: u64,
 }
 
 impl Budget {
-    /// Returns the budget that `TEST_SEED`, the first seed, and `TEST_SECONDS` set. The default takes about one second.
+    /// Returns the budget that `TEST_SEED`, the first seed, and `TEST_SECONDS` set. `TEST_SEED` alone runs that one
+    /// schedule. The default is one second of schedules from seed 1.
     pub(crate) fn from_env() -> Self {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let (seed, seconds) = (number("TEST_SEED"), number("TEST_SECONDS"));
         Budget {
             first_seed: seed.unwrap_or(1),
             time: Duration::from_secs(seconds.unwrap_or(1)),
-            most: if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX },
+            max_schedules: if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX },
         }
     }
 }
@@ -57,7 +61,7 @@ pub(crate) fn run(world: &World, budget: Budget, begin: impl Fn(u64)) -> Result<
     let (lens, started) = (protocol_limits(world).map_err(text)?, Instant::now());
     let mut done = 0;
     loop {
-        let goes_on = done < budget.most && (done == 0 || started.elapsed() < budget.time);
+        let goes_on = done < budget.max_schedules && (done == 0 || started.elapsed() < budget.time);
         if !world.bcast_value(goes_on, 0).map_err(text)? {
             return Ok(done);
         }
@@ -73,7 +77,8 @@ pub(crate) fn run(world: &World, budget: Budget, begin: impl Fn(u64)) -> Result<
     }
 }
 
-/// Returns the lengths at which any rank's devices use another protocol, and other lengths, most of them powers of two.
+/// Returns the lengths at which a device of some rank changes its protocol, and other lengths, most of them powers of
+/// two.
 fn protocol_limits(world: &World) -> mpj::Result<Vec<usize>> {
     let member = Member::join(Arc::clone(world.engine())).expect("its contexts are unused");
     let mut mine = member.protocol_limits();
@@ -83,7 +88,7 @@ fn protocol_limits(world: &World) -> mpj::Result<Vec<usize>> {
     all.extend([1, 8, 44, 48, 64, 4096, 8192, 16_384, 65_536, 131_072]);
     all.sort_unstable();
     all.dedup();
-    // Above this length, no device changes its protocol.
+    // Bound the memory and the time of a schedule. By default, no limit of a device is above 256 KiB.
     all.retain(|len| *len <= 1 << 20);
     Ok(all)
 }

@@ -2,9 +2,9 @@
 //!
 //! # No plan deadlocks
 //! All calls have a place in one global order, in which every thread makes its calls. A blocking call completes if the
-//! calls before it have been made; or it forms a pair with the next call, of another thread, and the two complete
-//! together. So the first incomplete call of the order always completes. `phase::Pairing` chooses the calls that can
-//! block, by these facts:
+//! calls before it have been made, or it completes together with the calls that follow it directly. Those are calls of
+//! other threads: the other half of a message, or the other calls of an exchange around a ring. So the first incomplete
+//! call of the order always completes. `phase::Pairing` chooses the sends and receives that can block, by these facts:
 //!
 //! * A [`Pattern`] names the receives of one thread that accept the same messages, and each message belongs to one
 //!   pattern. The numbers of receives and messages of a pattern are equal.
@@ -65,7 +65,7 @@ const TAGS: usize = 3;
 
 pub(super) struct Draft<'a> {
     pub(super) random: &'a mut Random,
-    /// Lengths at the limits of the protocols.
+    /// Lengths at which a device changes its protocol, and powers of two (`protocol_limits`).
     lens: &'a [usize],
     lanes: usize,
     /// Whether there are hundreds of short messages, which often wait in long queues.
