@@ -15,14 +15,14 @@ use crate::doorbell::Doorbell;
 /// The way in which a rank's part in the job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// It is closing, except in these contexts: there it still takes part in operations that it has
+    /// The rank is closing, except in these contexts: there it still takes part in operations that it has
     /// [spawned](crate::Engine::spawn).
     ClosingExcept(Arc<[u64]>),
-    /// It will post no more receives and start no more messages. Its devices have the frames of those it has started.
+    /// The rank will post no more receives and start no more messages. Its devices have the frames of those it has started.
     Closing,
-    /// It has exited normally, and its messages to ranks that were not exiting have arrived.
+    /// The rank has exited normally, and its messages to ranks that were not exiting have arrived.
     Left,
-    /// It has died; the text says how.
+    /// The rank has died; the text says how.
     Died(Arc<str>),
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct LocalBody {
 pub(crate) enum SendPath {
     /// One frame with the body.
     Eager,
-    /// The same; the receiver replies when the message is matched.
+    /// One frame with the body; the receiver replies when the message is matched.
     EagerSync,
     /// An RTS. It carries the key of exported memory if `export` is set and the device can export the body; otherwise
     /// the key of registered memory if `register` is set and the registration succeeds; otherwise no key.

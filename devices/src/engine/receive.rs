@@ -22,13 +22,13 @@ use crate::matching::{InlineBody, Matching, Pattern, Posted, Unexpected, Unexpec
 use crate::message::{Envelope, Target};
 
 impl Channel {
-    /// Calls `visit` with the first `most` unexpected messages, in order of arrival, until it returns a value.
+    /// Calls `visit` with the first `limit` unexpected messages, in order of arrival, until it returns a value.
     pub fn find_unexpected<T>(
         &self,
-        most: usize,
+        limit: usize,
         mut visit: impl FnMut(&Envelope) -> Option<T>,
     ) -> Option<T> {
-        self.matching().iter_unexpected().take(most).find_map(|unexpected| visit(&unexpected.message))
+        self.matching().iter_unexpected().take(limit).find_map(|unexpected| visit(&unexpected.message))
     }
 }
 
@@ -88,18 +88,18 @@ impl Engine {
         }
     }
 
-    /// Takes the first of the `most` earliest unexpected messages of a channel for which `which` returns true.
+    /// Takes the first of the `limit` earliest unexpected messages of a channel for which `which` returns true.
     pub fn take_unexpected(
         self: &Arc<Self>,
         channel: &Arc<Channel>,
-        most: usize,
+        limit: usize,
         mut which: impl FnMut(&Envelope) -> bool,
     ) -> Option<MatchedMessage> {
         if !self.owns(channel) {
             return None;
         }
         let unexpected =
-            channel.matching().take_unexpected_where(most, |unexpected| which(&unexpected.message))?;
+            channel.matching().take_unexpected_where(limit, |unexpected| which(&unexpected.message))?;
         Some(self.matched(channel, unexpected))
     }
 

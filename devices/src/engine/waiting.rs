@@ -20,7 +20,7 @@ use crate::wait::{IdleStep, Waiter};
 enum WaitKind {
     /// For a call of the program, which returns at this time at the latest.
     Call(Option<Instant>),
-    /// It is the progress thread.
+    /// For events, as the progress thread.
     Background,
 }
 

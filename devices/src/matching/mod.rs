@@ -123,13 +123,13 @@ impl Matching {
         self.unexpected.iter()
     }
 
-    /// Removes and returns the first of the `most` earliest unexpected messages for which `which` returns true.
+    /// Removes and returns the first of the `limit` earliest unexpected messages for which `which` returns true.
     pub(crate) fn take_unexpected_where(
         &mut self,
-        most: usize,
+        limit: usize,
         which: impl FnMut(&Unexpected) -> bool,
     ) -> Option<Unexpected> {
-        let unexpected = self.unexpected.take_first(most, which)?;
+        let unexpected = self.unexpected.take_first(limit, which)?;
         self.publish_count();
         Some(unexpected)
     }

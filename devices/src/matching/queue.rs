@@ -176,10 +176,10 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.list.iter().chain(binned)
     }
 
-    pub(super) fn take_first(&mut self, most: usize, mut which: impl FnMut(&T) -> bool) -> Option<T> {
+    pub(super) fn take_first(&mut self, limit: usize, mut which: impl FnMut(&T) -> bool) -> Option<T> {
         let at = match &self.bins {
-            None => self.list.iter().take(most).position(which)?,
-            Some(bins) => bins.iter().take(most).find(|(_, entry)| which(entry))?.0,
+            None => self.list.iter().take(limit).position(which)?,
+            Some(bins) => bins.iter().take(limit).find(|(_, entry)| which(entry))?.0,
         };
         self.remove(at)
     }

@@ -95,9 +95,9 @@ impl Owner {
         self.poll(rings)
     }
 
-    /// Receives until the last messages of all senders add up to `most`.
-    fn receive(&mut self, most: u32) {
-        while self.seen.iter().sum::<u32>() < most {
+    /// Receives until the last messages of all senders add up to `total`.
+    fn receive(&mut self, total: u32) {
+        while self.seen.iter().sum::<u32>() < total {
             if !self.pass() {
                 let scene = Arc::clone(&self.scene);
                 scene.sleep(|| self.pass());

@@ -35,7 +35,7 @@ const RECEIVED: u64 = 2;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
-        Some((first, [most])) if first == REPLY => reply(most),
+        Some((first, [max_bytes])) if first == REPLY => reply(max_bytes),
         _ => lead(&arguments),
     };
     match done {
@@ -49,10 +49,10 @@ fn main() -> ExitCode {
 
 /// Starts the other process, and times messages to it and back.
 fn lead(arguments: &[String]) -> Result<(), Failure> {
-    let [time, most] = match arguments {
+    let [time, max_bytes] = match arguments {
         [] => [300, 4 << 20],
         [time] => [time.parse()?, 4 << 20],
-        [time, most] => [time.parse()?, most.parse()?],
+        [time, max_bytes] => [time.parse()?, max_bytes.parse()?],
         _ => {
             return Err(
                 "expected at most two arguments: milliseconds for each size, and the largest message".into(),
@@ -60,16 +60,16 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
         }
     };
     let mut other = Command::new(std::env::current_exe()?)
-        .args([REPLY, &most.to_string()])
+        .args([REPLY, &max_bytes.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     let to = other.stdin.take().expect("it is piped");
     let from = BufReader::new(other.stdout.take().expect("it is piped"));
-    connected(most, to, from, |end| {
+    connected(max_bytes, to, from, |end| {
         println!("# crate ibverbs 0.9.2, device {}", end.device);
         println!("# PP,variant,bytes,iterations,median us,least us,99 % us,MB/s");
-        for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
+        for bytes in SIZES.into_iter().filter(|bytes| *bytes <= max_bytes) {
             end.write_line("20")?;
             let start = Instant::now();
             end.lead(bytes, 20, |_| ())?;
@@ -95,10 +95,10 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// Replies to the messages of the other process, for all sizes.
-fn reply(most: &str) -> Result<(), Failure> {
-    let most = most.parse()?;
-    connected(most, std::io::stdout(), BufReader::new(std::io::stdin()), |end| {
-        for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
+fn reply(max_bytes: &str) -> Result<(), Failure> {
+    let max_bytes = max_bytes.parse()?;
+    connected(max_bytes, std::io::stdout(), BufReader::new(std::io::stdin()), |end| {
+        for bytes in SIZES.into_iter().filter(|bytes| *bytes <= max_bytes) {
             for _ in 0..2 {
                 let iterations = end.read_line()?.parse()?;
                 end.reply(bytes, iterations)?;
@@ -124,7 +124,7 @@ struct End<'a, W, R> {
 
 /// Opens the first device, connects a queue pair with the process at the other end of the pipes, and runs `body`.
 fn connected<W: Write, R: BufRead>(
-    most: usize,
+    max_bytes: usize,
     mut to: W,
     mut from: R,
     body: impl FnOnce(&mut End<'_, W, R>) -> Result<(), Failure>,
@@ -153,7 +153,7 @@ fn connected<W: Write, R: BufRead>(
     to.flush()?;
     let theirs = endpoint(&line(&mut from)?)?;
     let pair = prepared.handshake(theirs)?;
-    let (send, recv) = (domain.allocate(most.max(1))?, domain.allocate(most.max(1))?);
+    let (send, recv) = (domain.allocate(max_bytes.max(1))?, domain.allocate(max_bytes.max(1))?);
     body(&mut End {
         device: name,
         queue: &queue,
