@@ -6,13 +6,13 @@ use mpj_buffer::Buffer;
 use mpj_buffer::pool::{Buddy, Growth, Heap, Pool, global};
 
 #[test]
-fn a_cleared_buffer_holds_one_block_of_bounded_size() {
+fn cleared_buffer_keeps_one_chunk_of_bounded_size() {
     const MAX_KEPT_BYTES: u64 = 160 << 10;
     let held = || (global().stats().live_blocks, global().stats().live_bytes);
     let mut buffer = Buffer::with_capacity(4096).unwrap();
     let (blocks, bytes) = held();
     buffer = buffer.commit().clear();
-    assert_eq!(held(), (blocks, bytes), "nothing for messages without objects");
+    assert_eq!(held(), (blocks, bytes), "a message without objects needs no chunk");
     for size in [1usize, 4000, 60_000, 100_000, 200_000, 1 << 20, 20 << 20, 5] {
         buffer.write_object("first").unwrap();
         buffer.write_dynamic(&vec![1u8; size]).unwrap();

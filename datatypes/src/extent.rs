@@ -6,7 +6,7 @@ use crate::{Primitive, TypeError};
 /// The bounds of one item, in bytes relative to its origin.
 ///
 /// # Invariants
-/// 1. `leaves` is the (lowest, one past highest) byte contained, `None` without bytes.
+/// 1. `leaves` is the lowest byte of the item and one past the highest; `None` if the item has no bytes.
 /// 2. `markers` is the explicit (lb, ub), set here or in inner types. It overrides `leaves`.
 /// 3. The difference of the two numbers of `leaves`, and that of `markers`, fits an `i64`.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Extent {
         self.extent
     }
 
-    /// As `leaves`; (0, 0) without bytes.
+    /// Returns the lowest byte and one past the highest byte; (0, 0) if the item has no bytes.
     pub(crate) fn byte_range(&self) -> (i64, i64) {
         self.leaves.unwrap_or((0, 0))
     }
@@ -116,6 +116,7 @@ impl BoundsBuilder {
     }
 }
 
+/// Returns the distance from the first to the last of `count` positions.
 pub(crate) fn span(count: usize, step: i64) -> Result<i64, TypeError> {
     let last = i64::try_from(count).map_err(|_| TypeError::Count { count })? - 1;
     last.checked_mul(step).ok_or(TypeError::Extent { count, step })
@@ -147,6 +148,7 @@ fn difference(low: i64, high: i64) -> Result<i64, TypeError> {
     high.checked_sub(low).ok_or(TypeError::Extent { count: 1, step: high })
 }
 
+/// Returns the lowest byte of `count` items and one past the highest; (0, 0) if they have no bytes.
 pub(crate) fn bounds(extent: &Extent, count: usize) -> Result<(i64, i64), TypeError> {
     let Some((low, high)) = extent.leaves else { return Ok((0, 0)) };
     if count == 0 {

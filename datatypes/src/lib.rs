@@ -23,16 +23,16 @@
 //! # Features
 //! * `derive`, on by default: `#[derive(Datatype)]` for structures;
 //! * `bytemuck`: `PodElement`, for structures of other crates;
-//! * `half`, `num-complex`: their numbers as elements;
+//! * `half`, `num-complex`: the numbers of these crates as elements;
 //! * `ndarray`: datatypes of array views.
 //!
 //! No feature compiles C.
 //!
 //! # Safety model
 //! * Constructors accept any numbers: overflow is a [`TypeError`].
-//! * [`Packer`] and [`Unpacker`] check all bounds against the slice before the first byte.
+//! * [`Packer`] and [`Unpacker`] check all bounds against the slice before they copy the first byte.
 //! * The raw functions, such as [`Datatype::pack`], access only bytes inside [`Datatype::byte_bounds`] and packed
-//!   bytes; layouts may overlap themselves.
+//!   bytes; a layout may overlap itself.
 //! * Any packed bytes can be unpacked; [`Datatype::validate`] then replaces invalid `bool`s and `char`s.
 
 #[cfg(doctest)]
@@ -112,13 +112,13 @@ mod validate;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// enum Color { Red, Green }
 /// ```
-/// Unions have none:
+/// Unions have no datatype:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// union Either { a: u32, b: f32 }
 /// ```
-/// References and structures with a lifetime parameter have none, either:
+/// References and structures with a lifetime parameter have no datatype:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]

@@ -4,8 +4,8 @@ use crate::{Datatype, Equivalent, Primitive, Receivable};
 
 /// A [`bytemuck::Pod`] type of another crate as an element, such as a vector of `glam`.
 ///
-/// It is sent as [`Primitive::Byte`]s, which are never swapped, and which a receive of any other `PodElement` of the
-/// same length accepts. For your own structures use [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the
+/// It is sent as [`Primitive::Byte`]s, which are never swapped. A receive of any other `PodElement` type of the same
+/// length accepts them. For your own structures use [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the
 /// fields and allows a `PodElement` as a field.
 ///
 /// ```

@@ -74,6 +74,7 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
+    /// Appends the elements that fit, in the section's byte order.
     #[inline]
     pub(crate) fn put_each<T: Element>(&mut self, elements: impl Iterator<Item = T>) {
         if self.is_swapped {

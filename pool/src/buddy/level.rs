@@ -7,6 +7,7 @@ use super::word::Word;
 pub(super) enum FreeOutcome {
     /// The children are part of a free run that belongs in this list.
     InRun(RunList),
+    /// All 64 children of this group are free, and the group is in no list.
     GroupFree(GroupId),
 }
 
@@ -16,7 +17,8 @@ pub(super) struct Level {
     pub(super) heads: [GroupId; RunList::COUNT],
     /// Bit n is set if `heads[n]` is not empty.
     pub(super) linked: u32,
-    /// Whether this is level 0, whose runs start at aligned positions. Larger children are aligned for all blocks.
+    /// Whether this is level 0, where a run must start at an aligned leaf (`valid_starts`). The children of the other
+    /// levels are aligned enough for every block.
     is_lowest: bool,
 }
 
@@ -36,7 +38,7 @@ impl Level {
         groups.resize(count, closed);
         let mut level = Level { groups: groups.into_boxed_slice(), is_lowest: number == 0, ..Level::empty() };
         // At the end of the region, a group can have fewer than 64 whole children. It stays open forever, and its
-        // partial or missing children are marked as split.
+        // partial and missing children are marked in `starts`.
         let last = count as u64 - 1;
         let whole = children - last * 64;
         if is_top || whole < 64 {
@@ -84,7 +86,7 @@ impl Level {
     /// Allocates `count` adjacent children from the lowest list that has a long enough run. Returns `None` if none has.
     ///
     /// Unless it was whole, the group stays in its list, although its longest run may be shorter now: the children are
-    /// usually freed before such a run is requested again. The first `take` that finds it too short moves the group.
+    /// usually freed before such a run is requested again. The first `take` that finds no long enough run in the group moves it.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
         let (list, starts) = (RunList::of(count), self.valid_starts(count));
@@ -142,6 +144,7 @@ impl Level {
         if self.is_lowest { EACH[count.ilog2() as usize] } else { Word::ALL }
     }
 
+    /// Opens a closed group that is not in use, and allocates its first `count` children. Returns the first child.
     pub(super) fn open(&mut self, id: GroupId, count: u32) -> u64 {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL.without(Word::run(0, count));
@@ -165,7 +168,7 @@ impl Level {
         self.link(id, RunList::WHOLE);
     }
 
-    /// Allocates the `count` children from `child`. Returns false if they are not all free or cannot be one block.
+    /// Allocates the `count` children from `child` on. Returns false if they are not all free or cannot be one block.
     pub(super) fn claim(&mut self, child: u64, count: u32) -> bool {
         let (id, bit) = locate(child);
         let fits = bit + count <= 64 && self.valid_starts(count).has(bit);
@@ -227,7 +230,8 @@ impl Level {
         (id != GroupId::NONE).then_some(id)
     }
 
-    /// Closes a whole group that is in no list. The caller must then free its child of the level above.
+    /// Closes a whole group that is in no list. The caller must then free the child of the level above that this group
+    /// is.
     #[inline]
     pub(super) fn close(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
