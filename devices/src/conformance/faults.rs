@@ -21,7 +21,7 @@ fn assert_rejected(m: &Member, to: u32, len: usize, room: Layout, check: impl Fn
             let good = m.isend(to, 1, bytes(10, len));
             m.barrier();
             let (outcome, memory) = posted.unwrap_or_else(post).wait(m);
-            check(outcome.expect_err("the message does not fit"));
+            check(outcome.expect_err("the receive must reject the message"));
             assert!(memory.iter().all(|byte| *byte == 0xaa), "the target was written");
             assert!(m.recv::<u8>(from as i32, 1, len).1 == bytes(10, len), "the next message");
             bad.wait(m).unwrap();

@@ -56,7 +56,7 @@ impl Member {
         self.on(&self.engine.join(context, group, rank).unwrap())
     }
 
-    /// Joins the channel of an intercommunicator between the `first` first ranks of the job, and the others in reverse
+    /// Joins the channel of an intercommunicator between the ranks of the job below `first`, and the others in reverse
     /// order. Its `size` is that of the remote group. Panics if the engine cannot join.
     pub fn join_inter(&self, context: u64, first: u32) -> Self {
         let (me, size) = (self.engine.site().rank, self.engine.site().size);
@@ -128,7 +128,7 @@ impl Member {
         if n & (1 << (n.ilog2() - 1)) == 0 { Coalesce::No } else { Coalesce::Allowed }
     }
 
-    /// Starts a send by the function that programs use. The engine may coalesce some of the sends.
+    /// Starts a send by [`Engine::send_from`], as programs do. The engine may coalesce some of the sends.
     ///
     /// # Errors
     /// Those of [`Engine::send_from`].
@@ -184,7 +184,7 @@ impl Member {
         self.try_isend(to, tag, data).unwrap()
     }
 
-    /// Starts a send of everything in `data`, to a rank that may have died.
+    /// Starts a send of everything in `data`, to a rank that might have died.
     ///
     /// # Errors
     /// Those of [`Engine::send_from`].

@@ -88,7 +88,7 @@ pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
 
 /// The number of rounds in which a thread falls asleep and is woken.
 const WAKES: u64 = 20;
-/// A thread that wakes within this time was woken: a sleep that is not interrupted takes up to 100 ms.
+/// A wake-up takes less than this time. Most sleeps that are not interrupted take longer, up to 100 ms.
 const SOON: Duration = Duration::from_millis(40);
 
 pub(super) fn synchronous_self_send_wakes_when_received(m: &Member) {
@@ -105,7 +105,7 @@ pub(super) fn synchronous_self_send_wakes_when_received(m: &Member) {
         })
     };
     let soon = (0..WAKES).filter(|i| wake(*i)).count();
-    assert!(soon > WAKES as usize / 2, "senders are woken {soon} times");
+    assert!(soon > WAKES as usize / 2, "{soon} of {WAKES} senders were woken");
 }
 
 pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
@@ -123,8 +123,8 @@ pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
         })
     };
     let soon = (0..WAKES).filter(|i| wake(*i)).count();
-    assert!(soon > WAKES as usize / 2, "receivers are woken {soon} times");
-    // A rank that has finished closes, which would fail the receives of other ranks.
+    assert!(soon > WAKES as usize / 2, "{soon} of {WAKES} receivers were woken");
+    // A rank that returns closes, which would fail the receives of the other ranks.
     m.barrier();
 }
 
@@ -145,7 +145,7 @@ pub(super) fn self_sends_match_receives_of_another_thread(m: &Member) {
         for i in 0..ROUNDS {
             let layout = Layout::typed(1, &strided);
             let send = m.start(m.rank, 1, vec![i as u8; 2 * len], layout, Mode::Standard).unwrap();
-            assert!(send.has_ended(), "a copy was taken, or it was received");
+            assert!(send.has_ended(), "the send copies the message, or a posted receive takes it");
             send.wait(m).unwrap();
         }
     });
@@ -162,7 +162,11 @@ pub(super) fn long_wait_sleeps(m: &Member) {
         assert_eq!(m.recv::<u32>(from as i32, 1, 1).1, [from]);
     }
     if let (Some(begun), Some(ended)) = (begun, thread_time()) {
-        assert!(ended - begun < Duration::from_millis(300), "{:?} of 1.5 s on the core", ended - begun);
+        assert!(
+            ended - begun < Duration::from_millis(300),
+            "a wait of 1.5 s used {:?} of CPU time",
+            ended - begun
+        );
     }
 }
 

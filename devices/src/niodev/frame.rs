@@ -1,14 +1,19 @@
 //! The wire format of frames.
 //!
 //! ```text
-//!  0         1        2       3..8    8..16
-//!  head u8   mark u8  kind u8 zero    body u64 little-endian     then the head, then the body
+//!  0         1        2        3        8          16
+//!  length    mark     kind     zeros    length     head     body
+//!  of head                              of body
+//!  u8        u8       u8                u64
 //! ```
+//! The length of the body is little-endian.
 
 use crate::device::HEAD_MAX;
 
+/// The bytes before the head.
 pub(super) const HEADER: usize = 16;
 
+/// The largest body in bytes.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
 /// The byte after the length of the head, which identifies this format and its version.
@@ -27,7 +32,9 @@ pub(super) enum NioFrameKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NioHeader {
     pub(super) kind: NioFrameKind,
+    /// The length of the head in bytes.
     pub(super) head: usize,
+    /// The length of the body in bytes.
     pub(super) body: usize,
 }
 

@@ -124,7 +124,7 @@ impl Handshake {
         Handshake { id, awaits, pair, nonces, buffer: [0; CHALLENGE], filled: 0 }
     }
 
-    /// Returns the connecting rank.
+    /// Returns the connecting rank; `u32::MAX` on the accepting side before the hello.
     pub fn from(&self) -> u32 {
         self.pair.0
     }

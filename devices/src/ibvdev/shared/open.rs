@@ -21,6 +21,7 @@ use crate::sys;
 /// The number of work requests of a queue pair in addition to frames: for reads, control messages and fence reads.
 const EXTRA_SENDS: usize = MAX_READS + 8;
 
+/// The minimum number of frames that a rank may have outstanding to one peer.
 const MIN_WINDOW: usize = 4;
 
 /// Opens the device of a rank.

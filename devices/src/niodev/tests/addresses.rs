@@ -26,8 +26,8 @@ fn assert_arrives(ranks: &mut [&mut Rank; 3], endpoint: &mut dyn Endpoint) {
     assert!(ranks.iter().all(|rank| rank.got.lost.is_empty()));
 }
 
-/// A bridge such as docker0 has one address on all hosts: there, a rank reaches another rank of its job, or a rank of
-/// another job, or a port at which no process listens.
+/// A bridge such as docker0 has the same address on all hosts. At that address of its peer, a rank reaches another rank
+/// of its job, a rank of another job, or a port at which no process listens.
 #[test]
 fn wrong_hosts_are_passed_over() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -115,7 +115,7 @@ fn ports_of_the_range_are_used_until_none_is_left() {
 }
 
 #[test]
-fn unreachable_network_is_not_a_death() {
+fn unreachable_network_loses_the_peer_only_after_many_attempts() {
     let (remote, loopback): (SocketAddr, SocketAddr) =
         ("10.9.8.7:5".parse().unwrap(), "127.0.0.1:5".parse().unwrap());
     for error in [Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::NETDOWN] {
@@ -142,8 +142,8 @@ fn addresses_are_tried_in_turn_and_pauses_follow_each_round() {
         for (index, address) in at.iter().enumerate() {
             assert_eq!(connector.at(), address);
             let pause = connector.failed(now, ConnectFailure::Transient).unwrap() - now;
-            let most = if index + 1 < at.len() { 0 } else { 10 << round.min(5) };
-            assert!((most * 3 / 4..=most).contains(&(pause.as_millis() as u64)), "{round}: {pause:?}");
+            let millis = if index + 1 < at.len() { 0 } else { 10 << round.min(5) };
+            assert!((millis * 3 / 4..=millis).contains(&(pause.as_millis() as u64)), "{round}: {pause:?}");
         }
     }
     let limit = |connector: &Connector| connector.attempt_limit(false).map(|limit| limit.as_secs());
