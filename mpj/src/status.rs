@@ -18,8 +18,8 @@ use crate::address::{Dest, PROC_NULL_NUMBER, Source};
 /// } else {
 ///     for _ in 1..world.size() {
 ///         let mut number = [0usize];
-///         let request = world.recv(&mut number, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
-///         world.send(&[2 * number[0]], request, request.tag())?;
+///         let status = world.recv(&mut number, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
+///         world.send(&[2 * number[0]], status, status.tag())?;
 ///     }
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -67,7 +67,7 @@ impl Status {
     /// # Panics
     /// If [`source`](Self::source) returns `None`.
     pub fn source_rank(&self) -> usize {
-        self.source().expect("the source of the message is PROC_NULL")
+        self.source().expect("the operation received no message: the status has no source")
     }
 
     /// Returns the tag.
@@ -80,8 +80,8 @@ impl Status {
         self.bytes
     }
 
-    /// Returns whether the operation was cancelled (MPI_Test_cancelled). A cancelled receive has no status, but an
-    /// error that [says so](crate::Error::is_cancelled).
+    /// Returns whether the operation was cancelled (MPI_Test_cancelled). A cancelled receive returns an
+    /// [error](crate::Error::is_cancelled) and no status.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled
     }

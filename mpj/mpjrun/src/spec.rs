@@ -31,6 +31,7 @@ pub(crate) struct JobSpec {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) label: bool,
     pub(crate) timeout: Option<Duration>,
+    /// Time between a failure and SIGTERM.
     pub(crate) grace: Duration,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_after: Duration,
@@ -78,7 +79,7 @@ impl JobSpec {
             )));
         }
         let placement = Placement::new(environment.config.text(&SIMULATED_HOSTS), size).map_err(usage)?;
-        // A device of the program might connect hosts.
+        // A device that the program defines might connect hosts.
         let within_one_host = [SmDriver::NAME, ShmDriver::NAME];
         let connects_hosts =
             |names: &Vec<String>| names.iter().any(|name| !within_one_host.contains(&name.as_str()));
@@ -117,6 +118,8 @@ impl JobSpec {
         self.process_ranks.partition_point(|ranks| ranks.end <= rank)
     }
 
+    /// Returns whether the ranks of a host can use `shmdev`: it is named, or no device is named and the host has
+    /// several processes.
     pub(crate) fn needs_segment(&self, host: HostId) -> bool {
         match &self.devices {
             Some(names) => names.iter().any(|name| name == ShmDriver::NAME),

@@ -20,7 +20,7 @@ fn calls_on_a_world_after_its_job_fail() {
 
 /// A rank that has left cannot get a message, not even from itself.
 #[test]
-fn receives_on_a_world_after_its_job_end() {
+fn receives_on_a_world_after_its_job_fail() {
     type Call = fn(&World) -> mpj::Result<()>;
     let calls: [(&str, Call); 12] = [
         ("recv", |w| w.recv(&mut [0u8], w.rank(), 2).map(drop)),
@@ -44,9 +44,9 @@ fn receives_on_a_world_after_its_job_end() {
     }
 }
 
-/// A thread that waits for a message of its own rank ends when its rank leaves.
+/// A call that waits for a message of its own rank fails when the rank leaves.
 #[test]
-fn waiting_threads_end_when_their_rank_leaves() {
+fn waiting_calls_fail_when_their_rank_leaves() {
     type Call = fn(&World) -> mpj::Result<()>;
     let calls: [Call; 3] = [
         |w| w.recv(&mut [0u8], w.rank(), 2).map(drop),

@@ -11,7 +11,7 @@ use crate::diagnostics::{compiler_messages, libraries};
 
 const FENCE: &str = "```compile_fail,";
 
-/// The folders of the crates next to this one, and the names of their libraries.
+/// The folders of the crates, and the names of their libraries.
 const CRATES: [(&str, &str); 5] = [
     ("mpj", "mpj"),
     ("buffer", "mpj_buffer"),
@@ -24,8 +24,8 @@ struct Example {
     /// The file and the line of the fence.
     place: String,
     library: &'static str,
-    code: String,
-    text: String,
+    error_code: String,
+    program: String,
 }
 
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -52,10 +52,10 @@ fn examples(file: &Path, library: &'static str) -> Vec<Example> {
     let text = fs::read_to_string(file).unwrap();
     let (mut examples, mut lines) = (Vec::new(), text.lines().enumerate());
     while let Some((number, line)) = lines.next() {
-        let Some((_, code)) = line.split_once(FENCE) else { continue };
+        let Some((_, error_code)) = line.split_once(FENCE) else { continue };
         let body = lines.by_ref().map(|(_, line)| plain_line(line)).take_while(|line| *line != "```");
         let body = body.collect::<Vec<_>>().join("\n");
-        let text = match body.trim_end() {
+        let program = match body.trim_end() {
             body if body.contains("fn main") => body.to_owned(),
             body if body.ends_with("(())") => {
                 format!(
@@ -65,16 +65,17 @@ fn examples(file: &Path, library: &'static str) -> Vec<Example> {
             body => format!("fn main() {{\n{body}\n}}"),
         };
         let place = format!("{}:{}", file.display(), number + 1);
-        examples.push(Example { place, library, code: code.trim().to_owned(), text });
+        examples.push(Example { place, library, error_code: error_code.trim().to_owned(), program });
     }
     examples
 }
 
-/// Compiles an example with each build of its library until the compiler reports the code, because an item of the
-/// example can depend on features. Returns the messages for the newest build if no build gives the code.
+/// Compiles an example with one build of its library after the other until the compiler reports the example's error
+/// code: a build might lack a feature that the example needs. If no build gives the code, returns the messages for the
+/// newest build.
 fn unexpected_messages(number: usize, example: &Example) -> Option<String> {
-    let (program, code) = (format!("example_{number}"), format!("error[{}]", example.code));
-    let compile = |library: &PathBuf| compiler_messages(&program, &example.text, example.library, library);
+    let (name, code) = (format!("example_{number}"), format!("error[{}]", example.error_code));
+    let compile = |library: &PathBuf| compiler_messages(&name, &example.program, example.library, library);
     let mut newest = None;
     for said in libraries(example.library).iter().map_while(compile) {
         if said.contains(&code) {
@@ -103,10 +104,10 @@ fn examples_are_rejected_with_their_codes() {
                 loop {
                     let Some((number, example)) = queue.lock().unwrap().next() else { break };
                     if let Some(said) = unexpected_messages(number, example) {
-                        wrong
-                            .lock()
-                            .unwrap()
-                            .push(format!("{}: no {}:\n{said}", example.place, example.code));
+                        wrong.lock().unwrap().push(format!(
+                            "{}: expected {}, found\n{said}",
+                            example.place, example.error_code
+                        ));
                     }
                 }
             });

@@ -84,7 +84,7 @@ fn numbers_are_those_of_the_abi() {
     assert_eq!((ErrorClass::Truncate.number(), ErrorClass::ProcAborted.number()), (15, 58));
 }
 
-/// A call that fails on every rank.
+/// A call that fails on every rank, or after which a barrier fails.
 type Input = fn(&Intracomm, &World) -> Result<()>;
 
 /// The classes that the library raises, except for [`ErrorClass::Intern`], which only a defect raises, and
@@ -139,7 +139,7 @@ fn each_class_is_raised_by_an_input() {
 }
 
 #[test]
-fn rank_that_has_left_is_an_error_of_its_class() {
+fn receive_from_a_rank_that_has_left_fails_with_proc_aborted() {
     let classes = job(2, |world| {
         let receives = world.rank() == 0;
         Ok::<_, Error>(receives.then(|| world.recv(&mut [0u8], 1, 0).expect_err("rank 1 leaves").class()))

@@ -14,7 +14,7 @@ impl ProcessState {
         let mut registry = Registry::empty();
         registry = match hub {
             Some(hub) => registry.with(SmDriver::new(Arc::clone(hub))),
-            None => registry.with_unavailable(SmDriver::NAME, "this process has no other thread ranks"),
+            None => registry.with_unavailable(SmDriver::NAME, "this process has only one rank"),
         };
         registry = match segment {
             Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), host_ranks.clone())),

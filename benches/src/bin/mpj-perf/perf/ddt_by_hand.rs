@@ -7,6 +7,7 @@ pub(super) trait RunStarts: Clone + 'static {
     fn walk(&self, visit: impl FnMut(usize));
 }
 
+/// Runs in two nested loops. The counts are in runs, the strides in elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NestedLoop {
     pub(super) start: usize,
@@ -34,7 +35,7 @@ impl RunStarts for NestedLoop {
     }
 }
 
-/// Runs at listed indices, which have 32 bits as in `ddt.c`.
+/// Runs at listed indices, which have 32 bits as in the C program `ddt.c`.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     start: usize,

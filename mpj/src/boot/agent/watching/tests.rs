@@ -1,4 +1,4 @@
-//! Tests of the root without the agents of other hosts.
+//! Tests of the watches between hosts, and of a root to which no other agent connects.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -67,12 +67,12 @@ fn hosts_whose_ranks_communicate_watch_each_other() {
     let message = |from: u32, host: u32| (HostId(from), FromRoot::WatchPeer { host, at: at(host) });
     let mut watches = PeerWatches::default();
     watches.announced(HostId(1), at(1));
-    // The root is watched anyway, and its own ranks need no watch beyond its own.
+    // Every host watches the root anyway, and no host watches itself or an unknown host.
     for peer in [Some(HostId(0)), Some(HostId(2)), None] {
         watches.communicates(HostId(2), peer);
     }
     assert_eq!(watches.take(), []);
-    // The second pair waits for the address.
+    // Host 1 gets the address of host 2 when host 2 has announced it.
     watches.communicates(HostId(2), Some(HostId(1)));
     watches.communicates(HostId(1), Some(HostId(2)));
     assert_eq!(watches.take(), [message(2, 1)]);
@@ -88,7 +88,7 @@ fn hosts_whose_ranks_communicate_watch_each_other() {
 }
 
 #[test]
-fn agent_that_never_connects_is_a_failure() {
+fn agent_that_never_connects_fails_the_job() {
     let hosts = Hosts::from_runs([(HostId(0), 1), (HostId(1), 1)]).unwrap();
     let key = JobKey { job: 7, secret: [7; 32] };
     let mut config = Config::default();
@@ -110,6 +110,6 @@ fn agent_that_never_connects_is_a_failure() {
     agent.check_relays(begun);
     assert_eq!(end(&agent), None);
     agent.check_relays(Instant::now() + CONNECT_LIMIT);
-    let Some(JobEnd::Failed { code: 1, line }) = end(&agent) else { panic!("the job goes on") };
+    let Some(JobEnd::Failed { code: 1, line }) = end(&agent) else { panic!("the job has not failed") };
     assert_eq!(line, "rank 1 was lost: the agent of its host has not connected to rank 0 within 120 s");
 }
