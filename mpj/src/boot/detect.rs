@@ -64,6 +64,11 @@ pub(crate) enum Launcher {
     None,
 }
 
+/// Returns the value of a variable. Invalid UTF-8 is replaced, so that the error for an invalid value shows it.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
 /// Returns the [`Boot`]s of the ranks that a launcher has assigned to this process. Returns `None` without a launcher,
 /// or if `MPJ_LAUNCHER=none`. Under `mpjrun` only one call can succeed.
 ///
@@ -72,19 +77,18 @@ pub(crate) enum Launcher {
 /// job already.
 pub fn detect() -> Result<Option<LocalRanks>, String> {
     let config = Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?;
-    let get = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let joined = match config.choice(&LAUNCHER) {
-        Launcher::Auto => choose(&get, |kind| join(kind, false))?,
+        Launcher::Auto => choose(&variable, |kind| join(kind, false))?,
         Launcher::None => return Ok(None),
         Launcher::Only(variables, kind) => {
-            if !variables.is_empty() && variables.iter().all(|name| get(name).is_none()) {
+            if !variables.is_empty() && variables.iter().all(|name| variable(name).is_none()) {
                 return Err(format!("MPJ_LAUNCHER: this launcher sets {}", variables.join(" or ")));
             }
             return Ok(join(kind, true)?.map(erase));
         }
     };
     if joined.is_none() {
-        unsupported::reject(&get)?;
+        unsupported::reject(&variable)?;
     }
     Ok(joined.map(erase))
 }

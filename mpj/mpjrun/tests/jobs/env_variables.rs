@@ -93,13 +93,17 @@ fn incomplete_variables_are_errors() {
         let ended = start("fine", variables).end();
         assert!(ended.code == Some(1) && has_error(&ended, why), "{variables:?}: {ended:#?}");
     }
-    for secret in [SECRET.as_bytes(), b"not UTF-8: \xff"] {
+    let both = "MPJ_SECRET_FILE and MPJ_SECRET are both set";
+    for (name, value, why) in [
+        ("MPJ_SECRET", SECRET.as_bytes(), both),
+        ("MPJ_SECRET", b"not UTF-8: \xff", both),
+        ("MPJ_RANK", b"\xff", "MPJ_RANK=\u{fffd} is not a number"),
+    ] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["rank", "fine"]).envs([at, ("MPJ_RANK", "0"), ("MPJ_SIZE", "2")]).stdin(Stdio::null());
-        command.env("MPJ_SECRET", OsStr::from_bytes(secret)).env("MPJ_SECRET_FILE", "/no/such/file");
+        command.env("MPJ_SECRET_FILE", "/no/such/file").env(name, OsStr::from_bytes(value));
         let ended = watch(&mut command).0.end();
-        let why = "MPJ_SECRET_FILE and MPJ_SECRET are both set";
-        assert!(ended.code == Some(1) && has_error(&ended, why), "{secret:?}: {ended:#?}");
+        assert!(ended.code == Some(1) && has_error(&ended, why), "{name} {value:?}: {ended:#?}");
     }
     for ended in run_job("ab", "init", &[]) {
         assert!(ended.code == Some(0) && ended.out == ["sum 1"], "a second init is an error: {ended:#?}");

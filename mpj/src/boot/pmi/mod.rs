@@ -13,7 +13,7 @@ pub mod message;
 mod tests;
 
 use super::control_fd;
-use super::detect::{Sign, Variables};
+use super::detect::{Sign, Variables, variable};
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed::{self, ProcessManager};
 use client::PmiClient;
@@ -37,7 +37,7 @@ pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
 /// # Errors
 /// The process manager or the agent of this host cannot be reached, or a variable or a reply is invalid.
 pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
-    let client = match named(&|name| std::env::var(name).ok())? {
+    let client = match named(&variable)? {
         None => return Ok(None),
         Some(Named::Socket { size: 1, .. }) => return Ok(Some(Vec::new())),
         Some(Named::Socket { fd, rank, size }) => {

@@ -41,7 +41,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::detect::{Sign, Variables};
+use super::detect::{Sign, Variables, variable};
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed::{self, ProcessManager};
 use client::{PmixClient, REPLY_LIMIT};
@@ -64,7 +64,7 @@ pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
 /// The server or the agent of this host cannot be reached, or a variable or a reply is invalid.
 pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
     static JOINED: AtomicBool = AtomicBool::new(false);
-    let Some(server) = ServerAddress::from_variables(|name| std::env::var(name).ok())? else {
+    let Some(server) = ServerAddress::from_variables(variable)? else {
         return Ok(None);
     };
     if JOINED.swap(true, Ordering::Relaxed) {

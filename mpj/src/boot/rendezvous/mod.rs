@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use mpj_devices::JobKey;
 
-use super::detect::{Sign, Variables};
+use super::detect::{Sign, Variables, variable};
 use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed;
 use crate::config;
@@ -95,7 +95,7 @@ pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
 /// do not form a job.
 pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let get = |name: &str| variable(name).filter(|value| !value.is_empty());
     let Some(found) = sources::find(&get, is_requested)? else { return Ok(None) };
     let Some(address) = found.address else { return Ok(Some(Vec::new())) };
     let config = config::from_env().map_err(|e| e.to_string())?;
@@ -182,7 +182,7 @@ fn start(rendezvous: Rendezvous, on_job_end: JobEndFn) -> Result<Vec<LaunchedBoo
 /// Returns the identity of this host. Processes with equal identities can reach each other by abstract Unix sockets,
 /// which belong to a network namespace.
 fn host_identity() -> String {
-    if let Ok(name) = std::env::var(HOST) {
+    if let Some(name) = variable(HOST) {
         return name;
     }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
