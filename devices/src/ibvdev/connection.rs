@@ -102,7 +102,7 @@ struct SendState {
     revoking: Vec<(u64, OpToken)>,
     /// Keys of the peer's memory that the peer has revoked, and that this rank has not used since.
     revoked: HashSet<u64>,
-    /// Keys that the peer has revoked, each with the number of the read after which that is confirmed.
+    /// Keys that the peer has revoked, each with the number of the read after which the revocation is confirmed.
     pending_acks: Vec<(u64, u64)>,
 }
 

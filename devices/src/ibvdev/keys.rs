@@ -94,8 +94,8 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 impl Registrar {
     pub(super) fn new(domain: Arc<ProtectionDomain>, budget: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
-        // The devices of a region must have different numbers, and another driver might also count from 1. These numbers
-        // do not repeat before 2^48 devices have been opened.
+        // The devices of a region must have different numbers, and another driver might also count from 1. No number
+        // repeats before 2^48 devices have been opened.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 16;
         let regions = Mutex::default();
         Registrar {

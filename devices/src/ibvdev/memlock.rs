@@ -1,5 +1,5 @@
 //! The limit on the memory that operations and pool regions lock: the limit of the process minus the bytes that the
-//! slots for all peers, connected or not, can need; but at least a quarter of it. README.md has the reasons.
+//! slots for all peers, connected or not, can need; at least a quarter of the process's limit. README.md says why.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

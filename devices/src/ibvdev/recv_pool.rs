@@ -1,7 +1,8 @@
 //! The receives that are posted for all peers.
 //!
 //! For each peer that has a queue pair, the pool posts one slot per message that the peer can have in transit, and two
-//! for `Credit` messages. So the shared queue is never empty, however rarely this rank makes progress.
+//! for `Credit` messages. A few more cover used slots that are not posted again yet. So an arriving message always
+//! finds a slot, however rarely this rank makes progress.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

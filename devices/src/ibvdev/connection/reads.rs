@@ -36,7 +36,7 @@ impl QpConnection {
             return Err(PostError::Again);
         }
         let mut sending = self.sending();
-        // The engine reads the body of each message by one key, and not again after this error.
+        // The engine does not use a key again after this error, so this rank forgets the key.
         if sending.revoked.remove(&key.number) {
             return Err(PostError::Revoked);
         }

@@ -19,8 +19,8 @@ use ibverbs_sys::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_qp_type};
 
 type Failure = Box<dyn Error>;
 
-/// The sizes of messages in bytes. 0 is missing: the crate cannot send without a scatter/gather element, and some
-/// adapters interpret the length 0 of an element as 2 GiB.
+/// The sizes of messages in bytes, without 0: the crate cannot send without a scatter/gather element, and some adapters
+/// interpret the length 0 of an element as 2 GiB.
 const SIZES: [usize; 17] = [
     1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
     4_194_304, 16_777_216,
@@ -118,7 +118,7 @@ struct End<'a, W, R> {
     from: R,
     /// Whether the completion of the last send is outstanding.
     sending: bool,
-    /// Whether a message has arrived for which `wait_for_message` has not returned yet.
+    /// Whether a message has arrived that `wait_for_message` has not reported yet.
     received: bool,
 }
 
@@ -240,12 +240,12 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
     fn post_send(&mut self, range: Range<usize>) -> Result<(), Failure> {
         self.wait_until_sent()?;
         self.sending = true;
-        // SAFETY: the memory is registered, lives as long as the queue pair, and is written to after the completion.
+        // SAFETY: the memory is registered, lives as long as the queue pair, and is never written to.
         Ok(unsafe { self.pair.post_send(&mut self.send, range, SENT) }?)
     }
 
     fn post_receive(&mut self, range: Range<usize>) -> Result<(), Failure> {
-        // SAFETY: the memory is registered, lives as long as the queue pair, and is not read meanwhile.
+        // SAFETY: the memory is registered, lives as long as the queue pair, and is never read.
         Ok(unsafe { self.pair.post_receive(&mut self.recv, range, RECEIVED) }?)
     }
 
