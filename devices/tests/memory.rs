@@ -338,7 +338,7 @@ fn drop_lock_capability() {
     assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) }, 0);
 }
 
-/// While the sender can lock only 64 KiB, messages from user memory and from a pool go in frames. After the limit is
+/// While the process can lock only 64 KiB, messages from user memory and from a pool go in frames. After the limit is
 /// raised, the device registers the region of the pool.
 fn locked(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);

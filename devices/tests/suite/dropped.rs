@@ -113,7 +113,6 @@ fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     receiver.close();
 }
 
-/// A value of a user that sends when it is dropped.
 struct SendsOnDrop(Arc<Engine>, Arc<Channel>);
 
 impl Drop for SendsOnDrop {

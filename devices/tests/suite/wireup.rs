@@ -12,12 +12,12 @@ use mpj_devices::{
     Registry, Roster, Site, SmDriver, Source, Started,
 };
 
-type Card = Vec<(String, Address)>;
+type Cards = Vec<(String, Address)>;
 
 /// A card exchange that keeps requests until the test answers them.
 struct DelayedCards {
     inner: Arc<dyn CardExchange>,
-    requests: Mutex<Vec<(u32, Callback<Card>)>>,
+    requests: Mutex<Vec<(u32, Callback<Cards>)>>,
 }
 
 impl fmt::Debug for DelayedCards {
@@ -27,17 +27,17 @@ impl fmt::Debug for DelayedCards {
 }
 
 impl CardExchange for DelayedCards {
-    fn publish(&self, cards: Card) -> Result<(), String> {
+    fn publish(&self, cards: Cards) -> Result<(), String> {
         self.inner.publish(cards)
     }
 
-    fn request(&self, rank: u32, then: Callback<Card>) {
+    fn request(&self, rank: u32, then: Callback<Cards>) {
         self.requests.lock().unwrap().push((rank, then));
     }
 }
 
 impl DelayedCards {
-    fn take_request(&self, of: u32) -> Callback<Card> {
+    fn take_request(&self, of: u32) -> Callback<Cards> {
         let mut requests = self.requests.lock().unwrap();
         let at = requests.iter().position(|(rank, _)| *rank == of).expect("a request");
         let (_, then) = requests.swap_remove(at);

@@ -216,7 +216,7 @@ struct EagerPeer {
     rank: u32,
     /// Its channel, the wire id that it has bound to the channel, and its rank there.
     channel: Arc<Channel>,
-    number: u16,
+    wire_id: u16,
     source: i32,
     /// Credit that it was granted and has not used.
     credit: u64,
@@ -225,8 +225,8 @@ struct EagerPeer {
 }
 
 impl EagerPeer {
-    fn new(rank: u32, number: u16, channel: Arc<Channel>, source: i32) -> Self {
-        EagerPeer { rank, channel, number, source, credit: 128 << 10, recalled: Vec::new() }
+    fn new(rank: u32, wire_id: u16, channel: Arc<Channel>, source: i32) -> Self {
+        EagerPeer { rank, channel, wire_id, source, credit: 128 << 10, recalled: Vec::new() }
     }
 
     /// Sends as much as the credit allows, and lets the engine receive it. Returns the credit before the call.
@@ -234,7 +234,7 @@ impl EagerPeer {
         let cost = EAGER_LIMIT as u64 + MESSAGE_COST;
         let (credit, messages) = (self.credit, self.credit / cost);
         for _ in 0..messages {
-            bench.play([Step::Frame(self.rank, eager(self.number), vec![1; EAGER_LIMIT])]);
+            bench.play([Step::Frame(self.rank, eager(self.wire_id), vec![1; EAGER_LIMIT])]);
         }
         self.credit -= messages * cost;
         for _ in 0..messages {

@@ -42,8 +42,8 @@ pub(crate) enum Gets {
     None,
     /// Each get writes half of its bytes and fails, as if the memory was revoked.
     Fail,
-    /// Gets of at most [`PIECE`] bytes complete later. Pieces of at least [`ZCOPY_MIN`] bytes are sent zero-copy. The
-    /// memory is registered.
+    /// Gets of at most [`PIECE`] bytes complete later. Rendezvous bodies of at least [`ZCOPY_MIN`] bytes are sent
+    /// zero-copy. The memory is registered.
     Start,
     /// Gets of at most [`PIECE`] bytes are executed at once.
     Now,
@@ -86,7 +86,7 @@ pub(crate) struct Wire {
     pub(crate) ops: Mutex<Vec<StartedOp>>,
     /// The tokens of memory that is being quiesced.
     pub(crate) quiescing: Mutex<Vec<u64>>,
-    /// The dropped objects, in order: endpoints, inlets, devices, registrations.
+    /// The dropped endpoints, inlets, devices and registrations, in the order of their drops.
     pub(crate) dropped: Mutex<Vec<&'static str>>,
     /// The number of frames that were posted to a peer after `peer_gone`.
     pub(crate) posted_after_exit: AtomicUsize,

@@ -70,7 +70,7 @@ impl Fixture {
         }
     }
 
-    /// Makes the endpoints reject all frames, or accept them again.
+    /// Makes the endpoints return `Again` for all frames and gets, or accept them again.
     pub(crate) fn stop_endpoints(&self, stop: bool) {
         self.wire.full.store(stop, Ordering::Relaxed);
     }
