@@ -114,7 +114,7 @@ unsafe impl<T: Send> Sync for Mutex<T> {}
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
     value: PhantomData<&'a mut T>,
-    /// `None` if the value is locked by the bias.
+    /// `None` for the owner of the bias, which does not need the lock.
     lock: Option<sync::MutexGuard<'a, ()>>,
 }
 

@@ -1,7 +1,7 @@
 //! The caller's description of a buffer: address, number and type of items, and kind of memory.
 //!
 //! A `Buf` is safe to create with any address. The code that creates a [`Source`](crate::Source) or a
-//! [`Target`](crate::Target) from it promises that it is valid.
+//! [`Target`](crate::Target) from it promises that the memory is valid.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -31,7 +31,7 @@ pub struct Buf {
     origin: Origin,
 }
 
-/// The kind of memory that a [`Buf`] names: devices may have shorter paths from and to some kinds.
+/// The kind of memory that a [`Buf`] names. Devices have shorter paths for some kinds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Origin {
@@ -139,8 +139,8 @@ impl Buf {
         Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.region())
     }
 
-    /// Sets the pool region that contains the items, if any. The region exists as long as the block of the items. A
-    /// promise that the memory of a buffer is valid also covers the region.
+    /// Sets the pool region that contains the items, if any. The promise of [`Source::new`](crate::Source::new) and
+    /// [`Target::new`](crate::Target::new) that the memory is valid also covers the region.
     pub fn in_region(self, region: Option<&Region>) -> Self {
         match region {
             Some(region) => Buf { origin: Origin::Region(RegionRef(region.into())), ..self },
@@ -243,8 +243,8 @@ impl Buf {
     /// Returns the length in bytes if the buffer [is plain](Self::is_plain); `None` for other buffers, and if the
     /// length overflows.
     ///
-    /// If the compiler knows the type, this is one multiplication, and the fields of the buffer stay in registers. A
-    /// move of the whole buffer after its fields were stored one by one would wait for the stores.
+    /// If the compiler knows the type, this is one multiplication, and the fields of the buffer stay in registers.
+    /// Otherwise the fields are stored one by one, and a move of the whole buffer waits for these stores.
     #[inline(always)]
     pub(crate) fn plain_bytes(&self) -> Option<usize> {
         if self.is_plain() { self.datatype.packed_size(self.count).ok() } else { None }
@@ -253,8 +253,8 @@ impl Buf {
     /// Returns the packed length of all items in bytes.
     ///
     /// # Errors
-    /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], because the length depends on the other
-    /// buffer of the call.
+    /// [`BufError::TooLarge`]; [`BufError::PartialItem`]; [`BufError::InPlace`], because the length of an in-place
+    /// buffer depends on the call's other buffer.
     #[inline]
     pub fn bytes(&self) -> Result<usize, BufError> {
         if matches!(self.origin, Origin::Chain(_) | Origin::InPlace) {
@@ -319,8 +319,8 @@ impl From<&[u8]> for ChainSegment {
 #[derive(Clone)]
 pub struct Chain(Box<ChainLinks>);
 
-/// It is boxed because descriptions are moved often and few of them are chains. It is not reference-counted, because a
-/// send of a chain would then need a locked instruction.
+/// A [`Chain`] boxes it, because a [`Buf`] is moved often and few of them are chains. A reference count would cost each
+/// send of a chain a locked instruction.
 type ChainLinks = SmallVec<[ChainLink; 8]>;
 
 /// A segment, and the end of its bytes within the chain, for a binary search by position.
@@ -369,7 +369,7 @@ impl fmt::Debug for Chain {
 #[derive(Clone)]
 pub(crate) struct ChainRange<'a> {
     links: &'a [ChainLink],
-    /// The number of bytes of the first segment before the range; less than the segment's length.
+    /// The number of bytes before the range in the first segment; less than the segment's length.
     skip: usize,
     len: usize,
 }

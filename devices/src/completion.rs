@@ -37,7 +37,7 @@ pub enum Started {
     Pending(Completion),
 }
 
-/// The state that the two handles share. Its cache lines contain no other data, which other cores might use.
+/// The state that the two handles share. It has its own cache lines, because other cores might use neighbouring data.
 ///
 /// The [`Completer`] stores [`COMPLETE`], and then checks for a listener, without a locked instruction. A thread that
 /// registers a listener stores the pointer, executes the [heavy fence](fence_listeners), and then checks the state. So
@@ -184,7 +184,7 @@ impl Completion {
     /// [`fence_listeners`] and check the [outcome](Self::outcome): if the operation was already complete, the listener
     /// might not be notified.
     ///
-    /// Another list that is replaced is notified: see [`Listener::notify_replaced`].
+    /// If the earlier listener is another entry of a list, that list is notified: see [`Listener::notify_replaced`].
     pub fn listen(&self, listener: Listener) {
         let entry = listener.entry();
         if let Some(old) = self.node().swap_listener(Box::into_raw(Box::new(listener))) {
@@ -221,7 +221,7 @@ impl Completion {
             None => detach(Detached(this.0)),
             Some(_) => drop(ManuallyDrop::into_inner(this)),
         }
-        // The drop of a waker may panic. Before the lines above, that would drop the owner while its memory is in use.
+        // The drop of a waker may panic. A panic before the lines above would drop the owner of memory that is in use.
         drop_listener(replaced);
     }
 
@@ -252,7 +252,7 @@ impl Drop for Completion {
     }
 }
 
-/// Drops a listener that was not notified. A waker is foreign code.
+/// Drops a listener that was not notified, after this thread has released its locks: a waker is foreign code.
 #[cold]
 fn drop_listener(listener: Option<Box<Listener>>) {
     if let Some(listener) = listener {

@@ -84,7 +84,7 @@ pub enum HostPart {
     NumaNode,
     /// One processor package.
     Socket,
-    /// The logical processors that share a last-level (L3) cache; those of a socket if the system reports no such cache.
+    /// The logical processors that share a last-level (L3) cache, or a socket if the system reports no such cache.
     Cache,
     /// The hardware threads of one core.
     Core,

@@ -15,7 +15,7 @@ thread_local! {
     static GUARDS: Cell<u32> = const { Cell::new(0) };
     static PENDING: Cell<bool> = const { Cell::new(false) };
     static NESTING: Cell<u32> = const { Cell::new(0) };
-    /// The next value to drop is the last.
+    /// The value at the back is dropped next.
     static DEFERRED: RefCell<VecDeque<Box<dyn Any + Send>>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -69,7 +69,7 @@ struct WakeOnDrop(Option<Waker>);
 impl Drop for WakeOnDrop {
     fn drop(&mut self) {
         let woken = catch_unwind(AssertUnwindSafe(|| self.0.take().map(Waker::wake)));
-        // The panic hook has reported the panic of a waker. The operation of the task is complete.
+        // The panic hook has already reported a panic of the waker.
         woken.map_or_else(drop_panic_payload, drop);
     }
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn deferred_drop_that_waits_runs_the_next_ones() {
+    fn deferred_drop_that_waits_runs_the_next_one() {
         let drops = Arc::new(AtomicU32::new(0));
         let guard = DeferDrops::begin();
         let seen = Arc::clone(&drops);

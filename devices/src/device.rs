@@ -70,10 +70,10 @@ pub struct Affinity(pub u32);
 /// | a view in the sender's memory | `export_min` | in a pool block, from this length on | the body |
 ///
 /// All lengths are in bytes and inclusive. A name with `min` is a lower bound on the body of the message, however it is
-/// divided into operations; `limit`, `max` and `max_send_size` are upper bounds. An option is `None` if the device does
-/// not support the path. The minimum of an operation is for [`Auto`](crate::DataPath::Auto) and
-/// [`Buffered`](crate::DataPath::Buffered); [`ZeroCopy`](crate::DataPath::ZeroCopy) ignores it. The engine combines the
-/// rows in one place (`engine/path_select.rs`).
+/// divided into operations; `limit`, `max` and `max_send_size` are upper bounds. An option other than `register_min` is
+/// `None` if the device does not support the path. The minimum of an operation is for [`Auto`](crate::DataPath::Auto)
+/// and [`Buffered`](crate::DataPath::Buffered); [`ZeroCopy`](crate::DataPath::ZeroCopy) ignores it. The engine combines
+/// the rows in one place (`engine/path_select.rs`).
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// The longest body that a sender with credit sends eagerly, that is, in one frame.

@@ -128,7 +128,7 @@ pub enum Fault {
         /// The limit.
         limit: u64,
     },
-    /// All identifiers of channels are in use; a communicator needs two to four.
+    /// Too few identifiers of channels are left; a communicator needs two to four.
     TooManyChannels,
     /// The channel was joined before, and has not been freed.
     AlreadyJoined {

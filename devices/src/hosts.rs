@@ -5,8 +5,8 @@
 //!  runs   |  a   |  b  |    a    | c |     a = host 0, b = host 1, c = host 2
 //!  index   0 1 2   0 1   3 4 5 6   0       of each rank among those of its host
 //! ```
-//! The size of the map is proportional to the number of runs, which is usually far smaller than that of the ranks. A
-//! run is found by binary search; hot paths do not use the map.
+//! The size of the map is proportional to the number of runs, which is usually far below the number of ranks. A run is
+//! found by binary search; hot paths do not use the map.
 
 use std::fmt;
 use std::ops::Range;

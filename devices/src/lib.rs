@@ -28,9 +28,9 @@
 //!    time](device::MAX_COALESCE_DELAY).
 //! 3. [`Inlet::progress`] passes frames to the [`Sink`], those of one peer in order. If it needs a system call for
 //!    that, [`Inlet::needs_syscall`] returns true.
-//! 4. When there is space again after an `Again`, ring this rank's own doorbell: a sleeping thread then posts again. A
-//!    polling thread retries without it. A thread that is about to sleep posts once more after the fence of its
-//!    doorbell, so the ring is needed only if that last post was refused.
+//! 4. When there is space again after an `Again`, ring this rank's own doorbell, or make the descriptor of
+//!    [`Device::arm`] readable: a sleeping thread then posts again. A polling thread retries without that. A thread
+//!    that is about to sleep posts once more after the fence of its doorbell: wake it only if that post was refused.
 //! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: the engine delivers messages from memory that they
 //!    report as written. A device that does not access user memory and passes on whole frames has nothing to prove.
 //! 6. [`Driver::open`] fails for a [`Lane`] that the device does not support. There is one lane today.
@@ -39,9 +39,9 @@
 //!
 //! 7. [`Caps::get`](device::Caps::get), `put` and `zcopy` contain the smallest worthwhile size of each operation, and
 //!    the largest that one operation supports.
-//! 8. [`Device::register`] is called for each operation. If registration is costly, keep that of a pool block in the
-//!    [registrations of the region](mpj_pool::Registrations). A cache by address is not safe if it does not learn when
-//!    memory is unmapped (`ibvdev/README.md`).
+//! 8. [`Device::register`] is called for each operation that needs it. If registration is costly, keep that of a pool
+//!    block in the [registrations of the region](mpj_pool::Registrations). A cache by address is not safe if it does
+//!    not learn when memory is unmapped (`ibvdev/README.md`).
 //! 9. [`Device::pack_key`] packs the information for the peer into up to 128 bytes, which the engine sends as the body
 //!    of the RTS. A key that arrives is untrusted: an invalid key is [`PostError::Broken`], a revoked one
 //!    [`PostError::Revoked`]. Never access a key's memory without checking offset and length.

@@ -18,7 +18,7 @@ pub enum Exit {
     /// The rank is closing, except in these contexts: there it still takes part in operations that it has
     /// [spawned](crate::Engine::spawn).
     ClosingExcept(Arc<[u64]>),
-    /// The rank will post no more receives and start no more messages. Its devices have the frames of those it has started.
+    /// The rank posts no more receives and starts no more messages. Its devices have accepted its earlier frames.
     Closing,
     /// The rank has exited normally, and its messages to ranks that were not exiting have arrived.
     Left,
@@ -176,8 +176,8 @@ impl Roster {
         }
     }
 
-    /// Records, in this process only, the deaths of these ranks for one cause, in this order, except those known to have
-    /// left or died. The events share the text. Wakes all subscribers if a death is new.
+    /// Records, in this process only, the deaths of these ranks for one cause, in this order. Ranks that are known to
+    /// have left or died are skipped. The events share the text. Wakes all subscribers if a death is new.
     pub fn learn_deaths(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
         let cause: Arc<str> = cause.into();
         let mut new = Vec::new();

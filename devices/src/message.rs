@@ -1,10 +1,10 @@
 //! The memory of an operation: address, count and type.
 //!
 //! The engine drops a [`Source`] or [`Target`] when no device can access its memory any more, and only then completes
-//! the operation. Exception: a device keeps exported memory that a peer views by a copy of its [`KeepAlive`]. The
-//! creator of a source or target promises that the memory stays valid until that drop, so the memory may be freed after
-//! the completion. If a target is dropped after part of a message has arrived, its memory contains only valid values of
-//! its type.
+//! the operation. Exception: while a peer views exported memory, the device keeps it alive by a copy of its
+//! [`KeepAlive`]. The creator of a source or target promises that the memory stays valid until that drop, so the memory
+//! may be freed after the completion. If a target is dropped after part of a message has arrived, its memory contains
+//! only valid values of its type.
 
 mod bounce;
 mod envelope;

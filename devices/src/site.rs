@@ -18,8 +18,8 @@ pub struct Site {
     pub size: u32,
     /// The number of ranks on this host, including this one; they share its cores.
     pub ranks_on_host: u32,
-    /// Whether the ranks run on several machines, so that devices must use the network between them. Simulated hosts are
-    /// on one machine.
+    /// Whether the ranks run on several machines, so that devices must use the network between them. All simulated
+    /// hosts are on one machine.
     pub spans_machines: bool,
     /// The lane of the rank for which a device is opened.
     pub lane: Lane,

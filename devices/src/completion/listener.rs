@@ -30,7 +30,7 @@ impl Listener {
         }
     }
 
-    /// Returns what distinguishes the entry of one list from others; `None` for other listeners.
+    /// Returns the list and the number, which identify the entry of a list; `None` for other listeners.
     pub fn entry(&self) -> Option<(*const ReadyList, usize)> {
         match self {
             Listener::List(list, number) => Some((Arc::as_ptr(list), *number)),
@@ -38,8 +38,8 @@ impl Listener {
         }
     }
 
-    /// Notifies a list that is replaced by another [entry](Self::entry), because its owner might still wait. A task is
-    /// not notified: it is a former waker of the same future.
+    /// Notifies a list that is replaced by another [entry](Self::entry), because its owner might still wait. A replaced
+    /// waker is not notified: it is a former waker of the same future.
     pub fn notify_replaced(self, by: Option<(*const ReadyList, usize)>) {
         if self.entry().is_some_and(|entry| Some(entry) != by) {
             self.notify();
@@ -51,8 +51,8 @@ impl Listener {
 
 /// Makes every thread that completes an operation from now on see the listeners that this thread has registered.
 ///
-/// After it, a thread that has registered a listener must check whether the operation is already complete. Returns
-/// false if the system refuses the fence; then the notification might be missing, and the thread must poll.
+/// After this call, a thread that has registered a listener must check whether the operation is already complete.
+/// Returns false if the system refuses the fence; then the notification might be missing, and the thread must poll.
 #[must_use]
 pub fn fence_listeners() -> bool {
     fence::heavy_fence()

@@ -156,7 +156,6 @@ fn memory_is_dropped_when_its_operation_is_complete() {
     assert_eq!(Arc::strong_count(&memory), 1);
 }
 
-/// A waker that panics when it is dropped.
 struct PanicsOnDrop;
 
 impl Wake for PanicsOnDrop {

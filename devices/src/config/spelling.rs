@@ -2,13 +2,13 @@
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// Variables that are not parameters: a site sets them for the processes of a job.
-const OF_SITES: &[&str] = &["RANK", "SIZE", "RENDEZVOUS", "SECRET", "SECRET_FILE", "HOST"];
+/// Variables that are not parameters: users set them for processes that they start without `mpjrun`.
+const JOB_VARIABLES: &[&str] = &["RANK", "SIZE", "RENDEZVOUS", "SECRET", "SECRET_FILE", "HOST"];
 
 /// Variables that no user sets: `mpjrun` sets `CONTROL`, and tests set `KILL_AT` to kill a rank.
 const INTERNAL: &[&str] = &["CONTROL", "KILL_AT"];
 
-/// Former names of parameters, and their present names.
+/// Former parameters, and the present ones that replace them.
 const RENAMED: &[(&str, &str)] = &[
     ("SPIN", "SPIN_US"),
     ("YIELD", "YIELD_US"),
@@ -66,11 +66,11 @@ impl ParameterNames {
     /// Returns `None` if `name`, which lacks the prefix, is a variable of this library; otherwise the name that was
     /// probably meant, if any.
     pub fn suggestion(&self, name: &str) -> Option<Option<&'static str>> {
-        if [&self.0[..], OF_SITES, INTERNAL].iter().any(|names| names.contains(&name)) {
+        if [&self.0[..], JOB_VARIABLES, INTERNAL].iter().any(|names| names.contains(&name)) {
             return None;
         }
         let renamed = RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
-        let names = self.0.iter().chain(OF_SITES).copied();
+        let names = self.0.iter().chain(JOB_VARIABLES).copied();
         Some(renamed.or_else(|| closest_name(&name.to_uppercase(), names)))
     }
 

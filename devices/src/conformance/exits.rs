@@ -83,7 +83,7 @@ pub(super) fn death_fails_all_pending_operations(m: &Member) {
     assert_dead(m.irecv::<u8>(m.next() as i32, 1, 8).wait(m).0, "a new receive");
 }
 
-/// Rank 1 reports that it has lost rank 0, which runs. The calls of rank 0 fail like those of the other ranks.
+/// Rank 1 reports that it has lost rank 0, which still runs. The calls of rank 0 fail like those of the other ranks.
 pub(super) fn rank_that_others_have_lost_fails_too(m: &Member) {
     let pending = m.irecv::<u8>(ANY_SOURCE, 1, 8);
     if rank_0_is_ready_to_die(m) {

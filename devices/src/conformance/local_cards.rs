@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Address, Callback, CardExchange};
 
-type Card = Vec<(String, Address)>;
+type Cards = Vec<(String, Address)>;
 
 /// The published cards of all ranks, and the pending requests for cards.
 #[derive(Default)]
@@ -14,8 +14,8 @@ pub struct LocalCardExchange(Mutex<CardStore>);
 
 #[derive(Default)]
 struct CardStore {
-    cards: HashMap<u32, Card>,
-    requested: HashMap<u32, Vec<Callback<Card>>>,
+    cards: HashMap<u32, Cards>,
+    requested: HashMap<u32, Vec<Callback<Cards>>>,
 }
 
 impl fmt::Debug for LocalCardExchange {
@@ -38,7 +38,7 @@ struct RankCards {
 }
 
 impl CardExchange for RankCards {
-    fn publish(&self, cards: Card) -> Result<(), String> {
+    fn publish(&self, cards: Cards) -> Result<(), String> {
         let mut store = self.exchange.0.lock().unwrap_or_else(PoisonError::into_inner);
         store.cards.insert(self.rank, cards.clone());
         let requested = store.requested.remove(&self.rank).unwrap_or_default();
@@ -47,7 +47,7 @@ impl CardExchange for RankCards {
         Ok(())
     }
 
-    fn request(&self, rank: u32, then: Callback<Card>) {
+    fn request(&self, rank: u32, then: Callback<Cards>) {
         let mut store = self.exchange.0.lock().unwrap_or_else(PoisonError::into_inner);
         match store.cards.get(&rank).cloned() {
             Some(cards) => {

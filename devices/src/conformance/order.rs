@@ -88,7 +88,6 @@ pub(super) fn receives_match_in_posting_order(m: &Member) {
     for (i, tag) in [1, 2, 1, 2, 1, 2, 1].into_iter().enumerate() {
         m.send(m.next(), tag, &[i as u64]);
     }
-    // The message that each receive must get.
     let expected = [0, 2, 1, 3, 4, 6, 5];
     for (receive, message) in receives.into_iter().zip(expected) {
         assert_eq!(m.received(receive).1, [message]);

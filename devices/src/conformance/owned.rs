@@ -40,7 +40,7 @@ impl Layout {
     }
 }
 
-/// A pending send.
+/// A started send.
 #[derive(Debug)]
 pub struct Sending<T> {
     sent: Sent,
@@ -109,7 +109,7 @@ impl<T: Item> Sending<T> {
     }
 }
 
-/// A pending receive.
+/// A started receive.
 #[derive(Debug)]
 pub struct Receiving<T> {
     pub(super) started: Result<Started, Fault>,

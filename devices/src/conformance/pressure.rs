@@ -46,8 +46,8 @@ fn flood(m: &Member, messages: u64, len: usize) {
     m.barrier();
 }
 
-/// Messages of 16 bytes: fewer with several senders, because each receive searches the messages of all ranks, and with
-/// a small credit, because most messages then use rendezvous.
+/// Messages of 16 bytes. There are fewer with several senders, because a receive can pass over messages of other ranks,
+/// and with a small credit, because most messages then use rendezvous.
 pub(super) fn flood_of_small_messages_stays_within_the_credit(m: &Member) {
     let messages = if m.size == 2 { 200_000 } else { 50_000 };
     flood(m, messages.min(m.engine.credit.max / 4) / u64::from(m.size - 1), 16);

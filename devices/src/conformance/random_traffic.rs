@@ -6,7 +6,6 @@ use super::owned::{Sending, bytes, random};
 use super::{Member, Receiving};
 use crate::{ANY_SOURCE, ANY_TAG, Envelope, Group, Pattern};
 
-/// A message of the plan.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     from: u32,

@@ -8,8 +8,8 @@ pub trait Endpoint: Send + fmt::Debug {
     ///
     /// # Errors
     /// * [`PostError::Again`] if the device is full; nothing was sent then. The rank retries at each poll, and again
-    ///   after it has set the flag of its doorbell. If that try fails, too, the device must ring the doorbell when it
-    ///   has space.
+    ///   after it has set the flag of its doorbell. If that try fails, too, the device must wake the rank when it has
+    ///   space.
     /// * [`PostError::Broken`] if the connection is broken; [`PostError::Unsupported`] if the frame is too long.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
@@ -22,8 +22,8 @@ pub trait Endpoint: Send + fmt::Debug {
     /// Sends one frame as [`post`](Self::post) does, for a caller that might soon send more. If a single frame is
     /// costly, the device may delay it to coalesce it with others.
     ///
-    /// [`has_unflushed`](Self::has_unflushed) reports delayed frames. The next frame that is posted, or a call of
-    /// [`flush`](Self::flush), also sends the delayed frames. Without either, the device sends them within
+    /// [`has_unflushed`](Self::has_unflushed) reports delayed frames. A call of [`post`](Self::post) or
+    /// [`flush`](Self::flush) also sends the delayed frames. Without either, the device sends them within
     /// [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY), if there is space for them, because the posting thread might
     /// compute for a long time.
     ///
@@ -81,8 +81,8 @@ pub trait Endpoint: Send + fmt::Debug {
     /// [`get`](Self::get).
     ///
     /// # Safety
-    /// The peer has sent this key for a message of `len` bytes to this rank: the device does not check that the key names
-    /// one whole exported block.
+    /// The peer has sent this key for a message of `len` bytes to this rank. The device does not check that the key
+    /// names one whole exported block.
     #[expect(unsafe_code, reason = "the view reads the memory later")]
     unsafe fn view(&mut self, _key: &RemoteKey, _len: usize) -> Result<View, PostError> {
         Err(PostError::Unsupported)
@@ -130,8 +130,8 @@ pub trait Endpoint: Send + fmt::Debug {
     }
 
     /// Releases the resources for a peer that has exited or died. The engine posts nothing more. The device does not
-    /// retry a pending connection, and releases memory as soon as the peer can no longer access it. Operations that it
-    /// has started still complete, possibly with an error.
+    /// retry a pending connection, and releases memory as soon as the peer can no longer access it. Operations in
+    /// progress still complete, possibly with an error.
     fn peer_gone(&mut self) {}
 
     /// Returns whether all accepted frames have reached the peer's host, or never will. A rank that closes waits for

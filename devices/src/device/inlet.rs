@@ -30,9 +30,9 @@ use super::{OpToken, PeerId};
 /// ```
 #[expect(unsafe_code, reason = "messages are delivered from memory that an inlet reports as written")]
 pub unsafe trait Inlet: Send + fmt::Debug {
-    /// Passes arrived frames and completed operations to `sink`, up to a limit; never blocks. Returns their number, to
-    /// which it may add other progress. The sink may call the device and its endpoints, so the inlet must not hold a
-    /// lock that they take.
+    /// Passes arrived frames and completed operations to `sink`, up to a limit; never blocks. Returns their number; the
+    /// inlet may count other progress, too. The sink may call the device and its endpoints, so the inlet must not hold
+    /// a lock that they take.
     fn progress(&mut self, sink: &mut dyn Sink) -> usize;
 
     /// Returns whether a poll needs a system call, which costs more than a poll of memory. A rank that also has cheaper

@@ -27,7 +27,6 @@ fn owner_sees_all_work(ringers: u32, times: u32) {
         let seen = || work.iter().map(|work| work.load(Ordering::Relaxed)).sum::<u32>();
         let mut known = 0;
         while known < ringers * times {
-            // The model has no time limit: a lost ring is an endless sleep.
             bell.sleep(&[], Duration::MAX, || seen() > known);
             known = seen();
         }

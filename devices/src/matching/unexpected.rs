@@ -13,7 +13,7 @@ pub(crate) struct Unexpected {
     pub(crate) message: Envelope,
     pub(crate) from: PeerId,
     pub(crate) body: UnexpectedBody,
-    /// The synchronous eager send at the sender that must be notified of the match.
+    /// The sender's number for its synchronous eager send, which must be notified of the match.
     pub(crate) sync_op: Option<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Bounce buffers: pool blocks between the user's memory and a device. Those that no data path requests are limited.
+//! Bounce buffers: pool blocks between the user's memory and a device. The engine limits the total size of those that
+//! no data path requests.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

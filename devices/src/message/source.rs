@@ -66,7 +66,7 @@ impl Source {
         Source { is_lendable: false, ..self }
     }
 
-    /// Returns whether a receiver may read the message in place, for as long as it keeps a copy of `keep`.
+    /// Returns whether a receiver may read the message in place. The device then has a copy of `keep`.
     #[inline]
     pub(crate) fn is_lendable(&self) -> bool {
         self.is_lendable && self.keep.is_some()

@@ -76,7 +76,7 @@ impl Poll {
         events.len() < BATCH
     }
 
-    /// Adds a descriptor whose events are not [polled](Self::poll), but make this descriptor readable.
+    /// Adds a descriptor whose events make this descriptor readable. [`poll`](Self::poll) reports them with token 0.
     pub(crate) fn watch(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::add(&self.0, other, EventData::new_u64(0), EventFlags::IN)
     }

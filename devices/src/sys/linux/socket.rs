@@ -126,8 +126,8 @@ pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
     if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// Returns the user and the process at the other end of a Unix socket. The process id is 0 if that process is in another
-/// process id namespace.
+/// Returns the user and the process at the other end of a Unix socket. The process id is 0 if that process is in
+/// another process id namespace.
 // Not rustix's `socket_peercred`, whose process id is never 0.
 pub fn peer_of_unix(socket: &impl AsRawFd) -> io::Result<(u32, i32)> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
