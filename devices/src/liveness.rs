@@ -208,7 +208,7 @@ impl Roster {
         bells.iter().for_each(|bell| bell.wake());
     }
 
-    /// Passes every event that is reported here from now on to `broadcaster`; only the first call has an effect.
+    /// Passes every new exit that is reported here from now on to `broadcaster`; only the first call has an effect.
     pub fn set_broadcaster(&self, broadcaster: Arc<dyn Broadcaster>) {
         let _ = self.broadcaster.set(broadcaster);
     }
