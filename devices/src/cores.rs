@@ -23,7 +23,7 @@ pub const CORES: Number = Number {
 /// The way in which a launcher binds ranks to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bind {
-    /// If there are several ranks and enough cores for all, each on its share of the cores.
+    /// Each rank on its share of the cores, if there are several ranks and enough cores for all; otherwise as `None`.
     Auto,
     /// Each rank on one logical processor.
     Core,

@@ -214,8 +214,7 @@ pub struct Opened {
 /// * After [`quiesce`](Self::quiesce) has returned [`QuiesceStatus::Done`], and from the call of [`Sink::quiesced`] on,
 ///   the peer writes no memory through any key of that registration, and receives no data from that memory: a copy
 ///   under way fails with [`PostError::Revoked`]. If the peer opened a view before, the message counts as
-///   [received](Self::is_received). The peer may continue to read memory if another process executes the read and the
-///   data is discarded.
+///   [received](Self::is_received). A read that another process executes may continue, if its data is discarded.
 /// * After the endpoints, the inlet and then the device have been dropped, none of this memory is accessed any more.
 #[expect(unsafe_code, reason = "messages are delivered from memory that a device reports as written")]
 pub unsafe trait Device: Send + Sync + fmt::Debug {

@@ -100,7 +100,7 @@ fn cancel(m: &Member, receive: Receiving<i32>) {
     assert_eq!(receive.wait(m).0, Err(Fault::Cancelled));
 }
 
-/// Messages match in posting order in a long queue that has wildcards and cancelled receives.
+/// Receives match in posting order in a long queue that has wildcards and cancelled receives.
 pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
     const MESSAGES: i32 = 1000;
     let from = m.previous() as i32;
