@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The first and the longest pause. Each pause is twice as long as the previous one.
+/// The first and the longest pause, without jitter. In between, each pause is twice as long as the previous one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ impl Backoff {
         if left.is_zero() {
             return false;
         }
-        // Processes that start at the same time try again at different times.
+        // With jitter, processes that start at the same time try again at different times.
         let jitter = self.pause.mul_f64(f64::from(self.number % 16) / 32.0);
         std::thread::sleep((self.pause + jitter).min(left));
         self.pause = (self.pause * 2).min(LAST_PAUSE);

@@ -8,7 +8,7 @@ use rustix::io::FdFlags;
 
 use super::wire::CONTROL_VAR;
 
-/// The error of a second call. The socket may be closed by then, and its number belong to something else.
+/// The error of a second call. By then, the socket might be closed, and its number might belong to another file.
 const TWICE: &str = "mpj was already initialized in this process";
 
 /// Returns the inherited socket, or `None` if [`CONTROL_VAR`] is not set. Only one call can return the socket.
@@ -77,8 +77,8 @@ fn descriptor(text: &str) -> Option<RawFd> {
     (open.to_str()? == format!("socket:[{inode}]") && is_inherited(fd)).then_some(fd)
 }
 
-/// Returns whether this process can have inherited the descriptor. One that the standard library has opened closes on
-/// exec, and has another owner.
+/// Returns whether this process can have inherited the descriptor. A descriptor that the standard library has opened is
+/// close-on-exec, and has another owner.
 fn is_inherited(fd: RawFd) -> bool {
     const CLOSES_ON_EXEC: u32 = 0o2_000_000;
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn second_call_after_the_job_is_named() {
+    fn second_call_for_the_pmi_socket_fails() {
         let (socket, _other) = UnixStream::pair().unwrap();
         rustix::io::fcntl_setfd(&socket, FdFlags::empty()).unwrap();
         let number = socket.into_raw_fd().to_string();

@@ -18,8 +18,8 @@ pub(super) const DESCRIPTOR_LIMIT_REACHED: &str = "file descriptor limit reached
 #[derive(Debug)]
 pub(super) struct ControlReader {
     frames: FrameDecoder,
-    /// Becomes readable when the launcher's process exits, even if a child of it still has its end of the socket. `None` if
-    /// only the end of the connection shows the exit.
+    /// Becomes readable when the launcher's process exits, even if a child of it still has its end of the socket.
+    /// `None` if only the end of the connection shows the exit.
     launcher: Option<OwnedFd>,
     /// The error after the launcher has exited.
     gone: String,
@@ -53,7 +53,8 @@ impl ControlReader {
         }
     }
 
-    /// Waits until the socket is readable; returns false if the launcher has exited, and the socket is not.
+    /// Waits for input or the exit of the launcher. Returns false if the launcher has exited and the socket has no
+    /// input.
     fn wait(&self, socket: &UnixStream) -> bool {
         let Some(launcher) = &self.launcher else { return true };
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(launcher, PollFlags::IN)];

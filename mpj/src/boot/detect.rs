@@ -70,7 +70,7 @@ pub(super) fn variable(name: &str) -> Option<String> {
 }
 
 /// Returns the [`Boot`]s of the ranks that a launcher has assigned to this process. Returns `None` without a launcher,
-/// or if `MPJ_LAUNCHER=none`. Under `mpjrun` only one call can succeed.
+/// or if `MPJ_LAUNCHER=none`. Only one call can succeed in a job of `mpjrun` or of several ranks.
 ///
 /// # Errors
 /// A parameter is invalid, `mpj` does not support the launcher or could not join its job, or the process has joined its
@@ -93,8 +93,8 @@ pub fn detect() -> Result<Option<LocalRanks>, String> {
     Ok(joined.map(erase))
 }
 
-/// Joins the job of the first launcher that has started several ranks, and returns those of this process. Returns no
-/// ranks if a launcher has started this process alone, and `None` if none has started it.
+/// Joins the job of the first launcher that is `mpjrun` or has started several ranks, and returns the ranks of this
+/// process. Returns no ranks if a launcher has started this process alone, and `None` if none has started it.
 ///
 /// A launcher that has started one rank decides only if the later ones have started none: in a step of one rank, a
 /// shell can start another launcher, whose processes inherit the variables of the step.
@@ -155,8 +155,8 @@ pub(crate) fn connect(rank: u32, size: u32, address: &str, secret: &[u8]) -> Res
 /// The time that a process has to report its errors after it has lost its launcher.
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 
-/// Ends this process in a failed job, or kills it after it has lost its launcher. If the launcher dies, the kernel kills
-/// the processes that it started directly, but not those that were started through a shell or another wrapper.
+/// Ends this process in a failed job, or kills it after it has lost its launcher. If the launcher dies, the kernel
+/// kills the processes that it started directly, but not those that were started through a shell or another wrapper.
 fn on_job_end(code: Option<u8>) {
     if let Some(code) = code {
         rendezvous::exit_process(code);

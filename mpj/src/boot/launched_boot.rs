@@ -1,5 +1,5 @@
-//! Start-up of processes that `mpjrun` or a process manager has started: one socket to the launcher, which is `mpjrun` or
-//! the agent of this host, and one thread that reads it.
+//! Start-up of processes that are not a job of their own: one socket to the launcher, which is `mpjrun` or the agent of
+//! this host, and one thread that reads it.
 
 mod broadcaster;
 mod devices;
@@ -200,7 +200,7 @@ impl ProcessState {
         }
     }
 
-    /// Returns the segment of this host, if any, and the index of a rank in it, if the rank is on this host.
+    /// Returns the segment of this host and the index of a rank in it, if there is one and the rank is on this host.
     fn shared(&self, rank: u32) -> Option<(&Arc<Segment>, u32)> {
         self.segment.as_ref().zip(self.host_ranks.index_of(rank))
     }
@@ -222,7 +222,7 @@ impl Boot for LaunchedBoot {
             job_code.get().is_none() && (is_disconnected || broadcaster.writer.has_failed())
         };
         let has_process_manager = session.as_ref().is_none_or(|session| !session.has_own_exit_code());
-        // A process manager prints the end of the agent's process.
+        // If the agent's process has exited, a process manager reports that.
         has_process_manager || !has_lost_agent()
     }
 

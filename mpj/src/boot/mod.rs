@@ -110,14 +110,14 @@ pub trait Boot: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Returns whether the service prints why ranks failed, and derives the exit code of the job from that. Called after
-    /// the ranks of this process have returned: the service may have exited by then.
+    /// Returns whether the service prints why ranks failed, and derives the exit code of the job from that. Called
+    /// after the ranks of this process have returned: the service might have exited by then.
     fn reports_failures(&self) -> bool {
         self.has_launcher()
     }
 
-    /// Ends the part of this process in the job, after its ranks have left or failed. In a failed job, the service might
-    /// kill the process during this call.
+    /// Leaves the job with this process, after its ranks have left or failed. In a failed job, the service might kill
+    /// the process during this call.
     fn leave(&self) {}
 
     /// Reports the traffic of this rank to the [launcher](Self::has_launcher).

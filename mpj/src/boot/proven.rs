@@ -18,8 +18,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
 
-/// The number of connections without a proof that a listener keeps, in addition to one for each expected peer, because
-/// all peers can connect at the same time; and the time that it keeps each.
+/// The number of connections without a proof that a listener keeps in addition to one for each expected peer, and the
+/// time that it keeps each. All peers can connect at the same time.
 pub(super) const MAX_STRANGERS: usize = 64;
 const PROOF_LIMIT: Duration = Duration::from_secs(20);
 
@@ -29,7 +29,7 @@ pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// The reason why [`connect_with_proof`] failed.
 #[derive(Debug)]
 pub(super) enum ConnectError {
-    /// No process can be reached at the address.
+    /// No process can be reached at the address, or the connection broke.
     Unreachable(io::Error),
     /// The other end sends nothing.
     NoReply,
@@ -71,8 +71,8 @@ pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N], String> {
     Ok(bytes)
 }
 
-/// Connects to the peer with number 0, and returns after both ends have proved that they have the key. The connection
-/// and each reply have time limits of their own: at most the time until `deadline` when they are set, at least 100 ms.
+/// Connects to the peer with number 0, and returns after both ends have proved that they have the key. The attempt to
+/// connect and each read have a limit of their own: at most the time until `deadline` when it is set, at least 100 ms.
 ///
 /// # Errors
 /// No process with the key can be reached at the address, or it has rejected this one.
@@ -158,8 +158,8 @@ impl ProvenListener {
         }
     }
 
-    /// Returns numbers that connections have claimed without a proof of the key, and that no other connection has proved:
-    /// usually those of processes with another key.
+    /// Returns numbers that connections have claimed without a proof of the key, and that no connection has proved
+    /// since then. Usually, these processes have another key.
     pub(super) fn unproven(&self) -> &BTreeSet<u32> {
         &self.unproven
     }
@@ -180,7 +180,7 @@ impl ProvenListener {
     pub(super) fn arrivals(&mut self, is_known: impl Fn(u32) -> bool) -> Vec<(u32, OwnedFd)> {
         let now = Instant::now();
         if self.accepts_at.is_none_or(|at| at <= now) {
-            // After an error, the connections that wait would end each poll at once.
+            // After an error, the connections that wait would let each poll return at once.
             self.accepts_at = self.accept().is_err().then(|| now + ACCEPT_RETRY);
         }
         let mut proven = Vec::new();

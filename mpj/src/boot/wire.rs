@@ -9,7 +9,7 @@
 //!   Put · Get · Fence          ─►
 //!                              ◄─   Value · FenceDone, by `id`
 //!   Exited · PeerLost · FailedDueTo · Abort · Stats ─►
-//!                              ◄─   Died              the deaths since the previous one, with those of this process
+//!                              ◄─   Died              the new deaths, with those of this process
 //!   QueryExits                 ─►
 //!                              ◄─   OrderlyExits      the exits since the previous reply
 //!                              ◄─   QueryBlocked
@@ -39,7 +39,7 @@ pub const MAX_MESSAGE: usize = 1 << 20;
 /// The maximum length of the cause of a death in bytes. Longer causes are truncated.
 const MAX_CAUSE: usize = 4096;
 
-/// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. In others, the rank counts as closing.
+/// The maximum number of contexts in [`WireExit::ClosingExcept`]. The rank counts as closing in contexts beyond these.
 pub const MAX_CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages. Increment it whenever a message changes.

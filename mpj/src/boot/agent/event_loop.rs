@@ -30,8 +30,8 @@ const ROOT_END_TIME: Duration = Duration::from_secs(2);
 /// The interval at which an agent checks for processes that have exited before they connected.
 pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported by
-/// its process manager, if that reports the exits of processes.
+/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported
+/// by its process manager, if that reports the exits of processes.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs an agent until its processes have left (the root: all processes of the job), or until the job has failed.
@@ -66,7 +66,7 @@ pub(super) enum Stage {
     Leaving,
     /// The job ends with this code; [`Agent::begin_end`] is called at this time.
     Failed(u8, Instant),
-    /// The job ends with this code: the process manager is killing it, and should have killed this process at this
+    /// The job ends with this code: the process manager is killing it, and should have killed this process by this
     /// time. Without a process manager, the processes of this host and, at the root, the other agents have got the
     /// code, and have until this time to exit.
     Ending(u8, Instant),
@@ -78,8 +78,8 @@ pub(super) struct LocalProcess {
     pub(super) rank: u32,
     /// The process id, or 0 if the process is in another process id namespace.
     pub(super) pid: i32,
-    /// Becomes readable when the process exits, even if a child of it still has its end of the connection. `None` before
-    /// the process has connected, and if [`process_descriptor`](super::process_descriptor) returns none.
+    /// Becomes readable when the process exits, even if a child of it still has its end of the connection. `None`
+    /// before the process has connected, and if [`process_descriptor`](super::process_descriptor) returns none.
     pub(super) process: Option<OwnedFd>,
     /// `None` before the process has connected.
     pub(super) connection: Option<ControlConnection<ToLauncher>>,
@@ -116,7 +116,7 @@ pub(super) struct Agent {
     pub(super) listener: LocalListener,
     /// Until this time, no connections are accepted: this process lacks descriptors.
     pub(super) accepts_at: Option<Instant>,
-    /// The time since which a process waits because this process lacks descriptors.
+    /// Since when a connection waits to be accepted because this process lacks descriptors.
     pub(super) lacks_since: Option<Instant>,
     /// When to check for processes that have exited before they connected; `None` after all have connected.
     pub(super) arrivals_due: Option<Instant>,
@@ -127,14 +127,14 @@ pub(super) struct Agent {
     pub(super) manager: Box<dyn ProcessManager>,
     /// The sockets to which the watches of other agents connect.
     pub(super) watch_port: Option<WatchPort>,
-    /// The hosts that this agent watches: the root watches all others, another agent that of the root and those with
-    /// which its ranks communicate.
+    /// The hosts that this agent watches: the root watches all others, another agent that of the root and some of those
+    /// with which its ranks communicate.
     pub(super) watches: Vec<(HostId, HostWatch)>,
     /// At the root, the pairs of other hosts of which one watches the other.
     pub(super) peer_watches: PeerWatches,
     pub(super) stage: Stage,
-    /// The abort of a rank of this host, if the root has to end the job: when this agent ends it in place of the root,
-    /// with which code, and why.
+    /// After an abort by a rank of this host: when this agent ends the job if the root has not, the exit code, and the
+    /// reason.
     pub(super) abort_due: Option<(Instant, u8, String)>,
     pub(super) is_orderly: bool,
 }
@@ -311,8 +311,8 @@ impl Agent {
         !self.manager.kills_processes() && have_relays_ended && self.processes.iter().all(is_over)
     }
 
-    /// Kills the other processes of this host that have not exited in a failed job, for example stopped ones. In a job of
-    /// a library, no process is killed.
+    /// Kills the other processes of this host that have not exited in a failed job, for example stopped ones. In a job
+    /// of a library, no process is killed.
     fn kill_processes(&self) {
         let is_program = self.manager.caller() == Caller::Program;
         let others = self.processes.iter().filter(|process| is_program && !process.ended && process.joined);

@@ -15,7 +15,7 @@ pub fn root_card(text: &str) -> Option<String> {
 /// Takes the next message to or from a root, and returns it as a frame. Returns `None` if it has not arrived in full.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a message of this kind.
 pub fn next_frame(frames: &mut FrameDecoder, is_to_root: bool) -> Result<Option<Vec<u8>>, String> {
     let frame = if is_to_root {
         frames.next::<ToRoot>().map(|message| message.map(|message| encode_frame(&message)))

@@ -1,7 +1,7 @@
 //! Detection of hosts that became unreachable, by one connection between two agents that carries no data.
 //!
 //! The kernel of a host answers probes of a connection, and accepts new connections, even if all processes of the host
-//! are stopped or busy. So a [`HostWatch`] finds out whether the host can be reached, and not whether its processes make
+//! are stopped or busy. So a [`HostWatch`] detects whether the host can be reached, and not whether its processes make
 //! progress. The connection must carry no data: while data is not acknowledged, the kernel sends no probes.
 //!
 //! ```text
@@ -112,7 +112,7 @@ impl Asking {
                 self.count += 1;
                 self.attempts.push(socket);
             }
-            // Without a descriptor or memory, nothing was asked.
+            // Without a descriptor or memory, this process made no attempt.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {}
             // This host has no route, for example because its own network is down.
             Err(_) => self.count += 1,

@@ -70,7 +70,7 @@ impl AgentHandle {
     }
 }
 
-/// Starts the agent of this host on a new thread. It finalizes at the process manager when all processes have left.
+/// Starts the agent of this host on a new thread. When all processes have left, it calls [`ProcessManager::finalize`].
 ///
 /// # Errors
 /// The thread cannot be started.

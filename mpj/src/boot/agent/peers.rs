@@ -21,7 +21,7 @@ use crate::boot::proven::{ConnectError, ProvenListener, connect_with_proof};
 /// The label of the proofs. Those of other protocols with the same key are invalid here.
 const PURPOSE: &[u8] = b"mpj agent";
 
-/// How long an agent tries to reach the root: shorter than the root waits for the agent. The route to a host can come late.
+/// How long an agent tries to reach the root, because a route can appear late. The root waits longer for the agent.
 pub(in crate::boot) const ROOT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The connection of an agent to the root.
@@ -102,8 +102,8 @@ impl RootListener {
         self.listener.due()
     }
 
-    /// Accepts connections, and returns those that have proved to be the agent of a host. `is_known` tells whether the
-    /// agent of a host has connected before.
+    /// Accepts connections, and returns those that have proved to be the agent of a host. `is_known` returns whether
+    /// the agent of a host has connected before.
     pub(super) fn arrivals(&mut self, is_known: impl Fn(HostId) -> bool) -> Vec<(HostId, OwnedFd)> {
         let arrivals = self.listener.arrivals(|host| is_known(HostId(host)));
         arrivals.into_iter().map(|(host, socket)| (HostId(host), socket)).collect()

@@ -102,8 +102,8 @@ fn is_too_long(exit: &WireExit) -> bool {
     matches!(exit, WireExit::ClosingExcept(contexts) if contexts.len() > MAX_CONTEXTS)
 }
 
-/// Returns the reports as runs. The reports of one rank stay in order. Deaths for one cause are together, at the place of
-/// the first of them.
+/// Returns the reports as runs. The reports of one rank stay in order. Deaths for one cause are together, at the place
+/// of the first of them.
 fn runs(reports: Vec<(u32, ExitReport)>) -> Vec<ReportRun> {
     let mut causes: HashMap<String, usize> = HashMap::new();
     let mut keyed: Vec<_> = Vec::with_capacity(reports.len());

@@ -14,12 +14,12 @@ use crate::boot::control_plane::{ControlConnection, GRACE, To, truncate_cause};
 use crate::boot::proven::ACCEPT_RETRY;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame, exit_code};
 
-/// The time that a process waits for an agent that has no descriptor for its connection. Then the job fails: the process
-/// that would close a descriptor might be the one that waits.
+/// The time that a process waits for an agent that has no descriptor for its connection. Then the job fails: the
+/// process that would close a descriptor might be the one that waits.
 const LACK_LIMIT: Duration = Duration::from_secs(20);
 
-/// The time that the root has to end the job after a rank has aborted it. Then the agent of that rank's host ends it: the
-/// process of the root might be stopped.
+/// The time that the root has to end the job after a rank has aborted it. Then the agent of that rank's host ends it:
+/// the process of the root might be stopped.
 const ABORT_LIMIT: Duration = GRACE.saturating_add(Duration::from_secs(3));
 
 impl Agent {
@@ -33,7 +33,7 @@ impl Agent {
             (self.accepts_at, self.lacks_since) = (None, None);
             return;
         };
-        // The connections that wait would end each poll at once.
+        // The connections that wait would let each poll return at once.
         self.accepts_at = Some(now + ACCEPT_RETRY);
         if !self.listener.has_waiting() {
             self.lacks_since = None;

@@ -11,8 +11,8 @@ use super::event_loop::{Agent, CONNECT_LIMIT, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
 use super::messages::{FromRoot, ToRoot};
 
-/// The maximum number of hosts, other than that of the root, that one agent watches. In an all-to-all between many hosts,
-/// the number of watches would grow with the square of the number of hosts.
+/// The maximum number of hosts, other than that of the root, that one agent watches. Otherwise, the number of watches
+/// in an all-to-all would grow with the square of the number of hosts.
 const MAX_PEER_WATCHES: usize = 64;
 
 /// The pairs of other hosts whose ranks communicate, as the root knows them. In a pair, the host whose rank has

@@ -40,7 +40,6 @@ pub struct ControlConnection<M> {
 /// The rest of the queue after [`ControlConnection::flush`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unsent {
-    /// Nothing.
     Nothing,
     /// Frames that can be sent when the socket is writable.
     Frames,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::boot::wire::{DeathGroup, MAX_MESSAGE, ToProcess};
 
-/// The least time between two batches of deaths.
+/// The minimum time between two batches of deaths.
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The number of different causes that are passed on. Each has up to 4 KiB, and goes to every process.

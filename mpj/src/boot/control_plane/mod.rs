@@ -1,8 +1,8 @@
 //! The services that the processes of a job share, without I/O: the key-value store, the fence, and the exits of ranks.
 //!
-//! `mpjrun` drives a [`ControlPlane`] for the processes that it has started. Under the process manager of a site, the
-//! agent of rank 0's host drives it (`agent/README.md`). Both decide what a failure means; the control plane only
-//! checks the reports and passes the deaths on, in one order for all processes.
+//! `mpjrun` drives a [`ControlPlane`] for the processes that it has started. In other jobs, the agent of rank 0's host
+//! drives it (`agent/README.md`). Both decide what a failure means; the control plane only checks the reports and
+//! passes the deaths on, in one order for all processes.
 //!
 //! | file | contents |
 //! |---|---|
@@ -62,7 +62,7 @@ pub struct Outgoing {
 pub enum Taken {
     /// The control plane has handled the message, with these replies.
     Replies(Vec<Outgoing>),
-    /// The driver must handle the message, whose ranks and lengths have been checked.
+    /// The caller must handle the message. Its ranks are valid, and a cause or reason in it is truncated.
     Report(ToLauncher),
 }
 
@@ -211,7 +211,7 @@ impl ControlPlane {
     }
 }
 
-/// Returns a cause without the text after the maximum length.
+/// Truncates a cause to the maximum length.
 pub(super) fn truncate_cause(mut cause: String) -> String {
     cause.truncate(cause.floor_char_boundary(MAX_CAUSE_LEN));
     cause

@@ -178,8 +178,8 @@ impl JobMonitor {
     }
 
     /// Describes the failure that began with the death of `first`. If that rank failed because of another one that has
-    /// failed as well, the other one is the cause. Of ranks that name each other, the first one is, unless another one has
-    /// aborted the job. An abort with code 0 does not hide a panic that no other rank has caused.
+    /// failed as well, the other one is the cause, and so on. The chain of causes ends at a rank that has aborted the
+    /// job, or when it returns to `first`. An abort with code 0 does not hide a panic that no other rank has caused.
     fn describe(&self, first: u32) -> JobEnd {
         let mut root = first;
         for _ in 0..self.failures.len() {

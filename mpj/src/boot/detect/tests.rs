@@ -10,8 +10,8 @@ const MEET: &[(&str, &str)] = &[("MPJ_RANK", "0"), ("MPJ_SIZE", "4"), ("MPJ_REND
 const MEET_ALONE: &[(&str, &str)] = &[("MPJ_RANK", "0"), ("MPJ_SIZE", "1"), ("MPJ_RENDEZVOUS", "h0:1")];
 const INVALID: &[(&str, &str)] = &[("MPJ_RENDEZVOUS", "h0:1")];
 
-/// Detects the launcher of a process with the variables of two launchers. Those of `alone` have started one rank, which
-/// a process learns when it joins. `Some(None)` is a process that was started alone.
+/// Detects the launcher of a process with the variables of two launchers. The launchers in `alone` have started one
+/// rank, which a process learns when it joins. `Some(None)` is a process that was started alone.
 fn detect_with(
     variables: [&[(&str, &str)]; 2],
     alone: &[LauncherKind],

@@ -1,5 +1,5 @@
-//! Start-up under a process manager of a site. The processes join through a [`ProcessManager`], and an agent on each
-//! host (`agent`) then does what `mpjrun` does for processes that it has started.
+//! Start-up under a process manager or at a rendezvous. The processes join through a [`ProcessManager`], and an agent
+//! on each host (`agent`) then does what `mpjrun` does for processes that it has started.
 //!
 //! | file | contents |
 //! |---|---|
@@ -74,8 +74,8 @@ pub(super) trait ProcessManager: Send + fmt::Debug {
     /// The value is too long, or the process manager fails.
     fn put(&mut self, key: &str, value: &str) -> Result<(), String>;
 
-    /// Waits until all ranks have called this, but not longer than `limit`: not every process manager ends a job after a
-    /// process has exited.
+    /// Waits until all ranks have called this, but not longer than `limit`: not every process manager ends a job after
+    /// a process has exited.
     ///
     /// # Errors
     /// The time has passed, or the process manager fails or has exited.
@@ -108,8 +108,8 @@ pub(super) trait ProcessManager: Send + fmt::Debug {
     /// The process manager has exited, or has ended its connection.
     fn poll(&mut self) -> Result<Vec<(u32, String)>, String>;
 
-    /// Returns the key of the job, after [`hosts`](Self::hosts), if every process can derive it. Otherwise, rank 0 chooses
-    /// a key and puts it.
+    /// Returns the key of the job, after [`hosts`](Self::hosts), if every process can derive it. Otherwise, rank 0
+    /// chooses a key and puts it.
     fn shared_key(&self) -> Option<JobKey> {
         None
     }
@@ -118,7 +118,8 @@ pub(super) trait ProcessManager: Send + fmt::Debug {
     /// end.
     fn joined(&mut self) {}
 
-    /// Called when this process cannot join the job, unless the process manager [kills](Self::kills_processes) it.
+    /// Called when this process cannot join the job, unless it runs an agent, or the process manager
+    /// [kills](Self::kills_processes) the job.
     fn failed(&mut self, why: &str) {
         let _ = why;
     }

@@ -1,4 +1,4 @@
-//! The part of a process in a job of a process manager.
+//! How a process leaves or ends the job of a process manager.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -31,8 +31,8 @@ enum Part {
     Agent(AgentHandle),
 }
 
-/// Prints why this process cannot join the job, and requests that the process manager kills the other ranks, which would
-/// wait for it. If this process is still alive after a while, returns the reason.
+/// Ends the job because this process cannot join it, and the other ranks would wait for it. If the process manager
+/// kills processes, prints why and requests that. Otherwise, only reports the failure. Returns the reason.
 pub(super) fn end_job(mut manager: Box<dyn ProcessManager>, why: String) -> String {
     if !manager.kills_processes() {
         manager.failed(&why);
@@ -67,11 +67,11 @@ impl ManagedSession {
         }
     }
 
-    /// Waits, in a failed job, until the process manager kills this process. If the process exited earlier, the process
-    /// manager would kill the other processes before they have reported what failed.
+    /// Waits, in a failed job, until the process manager kills this process. If the process exited earlier, the
+    /// process manager would kill the other processes before they have reported what failed.
     ///
-    /// `abort_code` is the exit code if this process has aborted the job. If the agent does not end the job, because its
-    /// process is stopped, this process does.
+    /// `abort_code` is the exit code if this process has aborted the job. If the agent does not end the job, because
+    /// its process is stopped, this process does.
     pub(in crate::boot) fn wait_for_kill(&self, abort_code: Option<u8>) {
         match self.take() {
             Some(Part::Member(mut manager)) if manager.kills_processes() => {
@@ -88,7 +88,7 @@ impl ManagedSession {
             }
             Some(Part::Agent(agent)) => {
                 agent.wait();
-                // The agent also ends if the process manager has killed the host of rank 0 first.
+                // The agent also ends if the process manager has killed the processes of rank 0's host first.
                 if !self.has_own_exit_code {
                     std::thread::sleep(KILL_WAIT);
                 }

@@ -80,7 +80,8 @@ impl PmiClient {
         if self.rank >= self.size {
             return Err(refuse(format!("rank {} of {} ranks", self.rank, self.size)));
         }
-        // Slurm reads this request alone. A process manager may answer with a later subversion.
+        // Slurm reads this request with one call, so no other request must follow before the reply. A process manager
+        // may answer with a later subversion.
         let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
         let reply = self.call(&request("init", &version)?, "response_to_init")?;
         let version: u32 = reply.number("pmi_version").map_err(refuse)?;

@@ -16,9 +16,8 @@
 //!                                            ◄─  cmd=finalize_ack
 //!   cmd=abort exitcode=N                     ─►                             no reply: the ranks are killed
 //! ```
-//! The process manager is a program of the site, but its replies are checked like those of any peer: their order, their
-//! lengths and their numbers. Fields can come in any order. Unknown ones are ignored, and `rc` and `msg` are optional,
-//! because they depend on the version.
+//! Replies are checked like messages of any peer: their order, their lengths and their numbers. Fields can come in any
+//! order. Unknown ones are ignored, and `rc` and `msg` are optional, because they depend on the version.
 
 /// The longest reply in bytes. Process managers limit a value to 1,024 or 4,096 bytes.
 pub const MAX_LINE: usize = 16 << 10;

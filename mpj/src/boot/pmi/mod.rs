@@ -18,7 +18,7 @@ use super::launched_boot::{JobEndFn, LaunchedBoot};
 use super::managed::{self, ProcessManager};
 use client::PmiClient;
 
-/// Returns whether the variables are those of a process manager, without a connection to it.
+/// Returns what the variables say about a process manager, without connecting to it.
 ///
 /// # Errors
 /// A variable is missing or invalid.
@@ -46,7 +46,7 @@ pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, St
         Some(Named::Port { address, id }) => {
             let mut client = PmiClient::connect(&address, &id)?;
             if client.size() == 1 {
-                // The process manager reports a process that has connected and exits without this.
+                // Without this, the process manager reports the exit of a connected process as a failure.
                 client.finalize()?;
                 return Ok(Some(Vec::new()));
             }

@@ -15,7 +15,6 @@ use super::mapping::place;
 use super::message::{LineDecoder, MAX_LINE, MAX_REQUEST, MAX_VALUE_LEN, PmiReply, request};
 use crate::boot::managed::ProcessManager;
 
-/// Long enough for ranks that start.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A script: the requests of the client, and the reply to each.
@@ -110,7 +109,7 @@ fn long_values_are_cut_into_segments() {
 }
 
 #[test]
-fn replies_of_something_else_are_errors() {
+fn invalid_replies_to_init_are_errors() {
     let long = "x".repeat(MAX_LINE + 1);
     for (reply, why) in [
         ("", "the process manager has exited or closed its connection"),

@@ -74,7 +74,7 @@ impl PmixClient {
             namespace: namespace.clone(),
             rank: *rank,
             hosts: Hosts::single_host(0),
-            // Namespaces of Open MPI 4 contain a hash of 16 bits only, but no two servers of a host have one port.
+            // Namespaces of Open MPI 4 contain a hash of only 16 bits, but no two servers of a host have the same port.
             job: format!("{namespace} {uri}"),
         };
         client.shake_hands(version)?;

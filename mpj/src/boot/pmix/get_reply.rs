@@ -1,10 +1,10 @@
 //! The reply of a server to the request for a value of another rank, without I/O.
 //!
-//! A server that has the value sends it in the encoding of the client. A server since PMIx 4 that first has to request
+//! A server that has the value sends it in the encoding of the client. A server of PMIx 4 or later that first requests
 //! the value from the server of another host sends it in its own encoding:
 //! ```text
-//!   number   = groups of 7 bits, the lowest first; the high bit of a byte says that another group follows, and the ninth
-//!              byte has 8 bits
+//!   number   = groups of 7 bits, the lowest first; the high bit of a byte says that another group follows, and the
+//!              ninth byte has 8 bits
 //!   signed   = number: twice the value, or one less than twice the absolute value if it is negative
 //!   item     = number of elements: signed, here 1; the element
 //!   string   = length with the NUL: signed, or 0 for no string; bytes; NUL
@@ -23,14 +23,14 @@ pub fn find(reply: &[u8], key: &str) -> Result<String, String> {
     let mut reply = Unpacker::new(reply);
     reply.status()?;
     let value = match reply.has_item() {
-        true => find_in_own(Unpacker::new(reply.object()?), key)?,
-        false => find_in_other(ServerUnpacker(reply), key)?,
+        true => find_in_client_encoding(Unpacker::new(reply.object()?), key)?,
+        false => find_in_server_encoding(ServerUnpacker(reply), key)?,
     };
     let value = value.ok_or_else(|| format!("no value of {key}"))?;
     String::from_utf8(value.to_vec()).map_err(|_| format!("a value of {key} that is no text"))
 }
 
-fn find_in_own<'a>(mut owner: Unpacker<'a>, key: &str) -> Result<Option<&'a [u8]>, String> {
+fn find_in_client_encoding<'a>(mut owner: Unpacker<'a>, key: &str) -> Result<Option<&'a [u8]>, String> {
     owner.proc()?;
     while !owner.is_empty() {
         if let (name, Value::Text(value)) = owner.kval()?
@@ -42,7 +42,7 @@ fn find_in_own<'a>(mut owner: Unpacker<'a>, key: &str) -> Result<Option<&'a [u8]
     Ok(None)
 }
 
-fn find_in_other<'a>(mut reply: ServerUnpacker<'a>, key: &str) -> Result<Option<&'a [u8]>, String> {
+fn find_in_server_encoding<'a>(mut reply: ServerUnpacker<'a>, key: &str) -> Result<Option<&'a [u8]>, String> {
     reply.one()?;
     let len = reply.number()?;
     let mut owner = ServerUnpacker(Unpacker::new(reply.take(len)?));

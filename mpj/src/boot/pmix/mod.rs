@@ -48,7 +48,7 @@ use client::{PmixClient, REPLY_LIMIT};
 use server::ServerAddress;
 pub use server::parse_address;
 
-/// Returns whether the variables are those of a PMIx server, which only states the number of ranks to its clients.
+/// Returns whether the variables are those of a PMIx server. The number of ranks is known only after a connection.
 ///
 /// # Errors
 /// A variable is missing or invalid, or the server requires what this client does not have.
@@ -57,8 +57,7 @@ pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
 }
 
 /// Joins the job for which a PMIx server has started this process. Returns `None` if no server has started it, and no
-/// boots if it has started only this process. `on_job_end` is called when the job has failed, or the agent of this host
-/// has ended too early.
+/// boots if it has started only this process. `on_job_end` is called when the agent of this host has ended early.
 ///
 /// # Errors
 /// The server or the agent of this host cannot be reached, or a variable or a reply is invalid.
@@ -72,7 +71,7 @@ pub(super) fn join(on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, St
     }
     let mut client = PmixClient::connect(&server, REPLY_LIMIT)?;
     if client.size() == 1 {
-        // The server reports a process that has connected and exits without this.
+        // Without this, the server reports the exit of a connected process as a failure.
         client.finalize()?;
         return Ok(Some(Vec::new()));
     }

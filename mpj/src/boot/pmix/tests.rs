@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_secs(1);
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts a server for one client, which `serve` gets as rank 1 of job `ns@1`.
+/// Starts a server that runs `serve` for one client. The client is rank 1 of job `ns@1`.
 fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> (ServerAddress, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -146,7 +146,7 @@ fn rank_that_never_starts_is_an_error() {
 }
 
 #[test]
-fn server_without_a_pause_does_not_keep_its_client() {
+fn poll_returns_although_the_server_sends_without_a_pause() {
     let (at, served) = server(|mut stream| {
         accept(&mut stream);
         reply(&mut stream, &JOB_INFO, &job(&[0, 0]));

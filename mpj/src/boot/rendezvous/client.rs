@@ -14,11 +14,11 @@ use crate::boot::backoff::Backoff;
 use crate::boot::proven::{ConnectError, connect_with_proof};
 use crate::boot::wire::{FrameDecoder, ProtocolVersion, encode_frame};
 
-/// The number of consecutive attempts that reach a process with another key after which this process gives up. Rank 0 of
-/// an earlier job might still listen for a moment.
+/// The number of consecutive attempts that reach a process with another key after which this process gives up. Rank 0
+/// of an earlier job might still listen for a moment.
 const MAX_WRONG_KEYS: u32 = 4;
 
-/// The time that a rank at the rendezvous waits in addition to the time limit of rank 0, which reports missing ranks.
+/// The time that a rank waits after the time limit of rank 0, so that rank 0 can report the missing ranks to it.
 const REPORT_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

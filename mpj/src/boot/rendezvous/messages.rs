@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::wire::ProtocolVersion;
 
-/// The time after which the probes of `proven.rs` end a connection, too.
+/// The time after which sent data without an acknowledgement ends a connection: the same as for probes (`proven.rs`).
 const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// The longest text of a message in bytes. Longer ones are truncated.
@@ -70,8 +70,8 @@ pub enum FromServer {
     Refused(String),
 }
 
-/// Ends a connection of the rendezvous if sent data is not acknowledged for [`SILENCE_LIMIT`]: the kernel sends no probes
-/// then. The kernel of a stopped process acknowledges these messages, because they fit the buffer of its socket.
+/// Ends a connection of the rendezvous if sent data is not acknowledged for [`SILENCE_LIMIT`]: the kernel sends no
+/// probes then. The kernel of a stopped process acknowledges these messages, because they fit its socket buffer.
 pub(super) fn limit_silence(socket: impl AsFd) {
     // Without this limit, the kernel tries for a quarter of an hour.
     let _ = sockopt::set_tcp_user_timeout(socket, SILENCE_LIMIT.as_millis() as u32);

@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `sources` | the variables of sites, one row for each kind of site |
+//! | `sources` | the variables of launchers and schedulers, one entry for each |
 //! | `hostlist` | lists of hosts in the form of Slurm |
 //! | `secret` | the secret, and the keys that are derived from it |
 //! | `messages` | the protocol between rank 0 and the others |
@@ -73,7 +73,7 @@ pub(super) struct Rendezvous {
     caller: Caller,
 }
 
-/// Returns whether the variables describe a job, without a request for this way of starting.
+/// Returns whether the variables describe a job, if the user has not requested this way of starting.
 ///
 /// # Errors
 /// A variable is missing or invalid.
@@ -86,13 +86,13 @@ pub(super) fn sign(get: Variables<'_>) -> Result<Sign, String> {
     })
 }
 
-/// Joins the job that the variables of this process describe. Returns `None` if there are no such variables, and no boots
-/// if the job has one rank. `is_requested` is whether the user has requested this way of starting. `on_job_end` is called when the
-/// job has failed, or the agent of this host has ended too early.
+/// Joins the job that the variables of this process describe. Returns `None` if there are no such variables, and no
+/// boots if the job has one rank. `is_requested` is whether the user has requested this way of starting. `on_job_end`
+/// is called when the job has failed, or the agent of this host has ended too early.
 ///
 /// # Errors
-/// A variable is missing or invalid, the process has joined before, the ranks do not meet within the time limit, or they
-/// do not form a job.
+/// A variable is missing or invalid, the process has joined before, the ranks do not meet within the time limit, or
+/// they do not form a job.
 pub(super) fn join(is_requested: bool, on_job_end: JobEndFn) -> Result<Option<Vec<LaunchedBoot>>, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let get = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -141,7 +141,7 @@ fn reserve_rank(rendezvous: &Rendezvous) -> bool {
 /// Joins a job for a caller that knows its rank. Returns `None` if the job has one rank.
 ///
 /// # Errors
-/// As [`join`].
+/// An argument or a parameter is invalid, the ranks do not meet within the time limit, or they do not form a job.
 pub(super) fn connect(
     rank: u32,
     size: u32,

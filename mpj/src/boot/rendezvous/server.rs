@@ -100,7 +100,7 @@ impl RendezvousServer {
     pub(super) fn refuse(&mut self, why: &str) {
         self.send(&FromServer::Refused(why.to_owned()));
         let until = Instant::now() + REFUSAL_TIME;
-        // If a connection is closed while it has unread data, the kernel discards the message.
+        // If a connection is closed while it has unread data, the kernel can discard the message that was sent.
         while !self.others.is_empty() && Instant::now() < until {
             self.poll_sockets(Some(until));
             for other in &mut self.others {
@@ -229,8 +229,8 @@ impl RendezvousServer {
     }
 }
 
-/// Listens at the addresses of the rendezvous that belong to this host. If the name is unknown now, or belongs to a service
-/// that forwards connections, or only this host resolves it to the loopback, listens on the network as well.
+/// Listens at the addresses of the rendezvous that belong to this host. If the name is unknown now, or belongs to a
+/// service that forwards connections, or only this host resolves it to the loopback, listens on the network as well.
 fn listen(config: &Config, address: &RendezvousAddress, own: &[IpAddr]) -> Result<Vec<Listener>, String> {
     let mut listeners = listen_at_addresses(config, own, address.port)?;
     let is_local = listeners.iter().all(|(_, at)| at.ip().is_loopback());

@@ -1,4 +1,5 @@
-//! The variables in which sites state the rank of a process, the number of ranks, and the address of rank 0.
+//! The variables in which launchers and schedulers state the rank of a process, the number of ranks, and the address of
+//! rank 0.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -95,7 +96,7 @@ const OTHER_LAUNCHERS: &[&str] = &[
     "JSM_NAMESPACE_RANK",
 ];
 
-/// Variables that `mpjrun` sets. The programs that its ranks start inherit them, even without the socket in the first.
+/// Variables that `mpjrun` sets. The programs that its ranks start inherit them, but not the socket of the first one.
 const OF_MPJRUN: [&str; 2] = [CONTROL_VAR, "MPJ_CORES"];
 
 /// The rank of a process and its rendezvous.

@@ -13,7 +13,7 @@ use super::process::{Failure, Process, Reaction};
 use crate::boot::control_plane::JobEnd;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome};
 
-/// The processes start and leave within this time.
+/// The time in nanoseconds within which all processes start or leave.
 const SKEW: u64 = 1_000_000;
 
 pub(super) enum Input {

@@ -3,8 +3,8 @@
 //! An agent handles all input that has arrived in one turn, and then sends what it has queued, with one write for each
 //! receiver. A process handles each packet when it arrives. A turn of an agent costs [`SCAN`] for each of its
 //! connections. A read or a write costs [`CALL`]. A frame costs [`FRAME`], and each byte [`BYTE`], at either end. It
-//! arrives [`LATENCY`] later. The receiver of a run of ranks spends [`RANK`] on each rank. `docs/scale.md` relates these
-//! costs to the parameters of LogGP.
+//! arrives [`LATENCY`] later. The receiver of a run of ranks spends [`RANK`] on each rank. `docs/scale.md` relates
+//! these costs to the parameters of LogGP.
 
 use std::rc::Rc;
 use std::time::Duration;

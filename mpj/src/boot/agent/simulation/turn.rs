@@ -138,7 +138,7 @@ impl Job {
     }
 }
 
-/// A welcome without the host map, whose length is known.
+/// A welcome without the host map. Its simulated length is `Job::welcome_len`.
 fn empty_welcome() -> Welcome {
     Welcome {
         job: 0,

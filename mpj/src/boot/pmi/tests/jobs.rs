@@ -110,7 +110,7 @@ fn requests_of_leaders_do_not_depend_on_the_number_of_ranks() {
     }
 }
 
-/// Slurm reports no process that exits, and the agent gets no connection whose end it could read.
+/// Slurm does not report the exit, and the agent never has a connection to the process whose end it could detect.
 #[test]
 fn rank_that_exits_between_barrier_and_agent_ends_the_job() {
     let manager = Manager::new("exits", "(vector,(0,1,1))", 2);
