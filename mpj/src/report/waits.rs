@@ -1,8 +1,8 @@
 //! The table of what each rank waits for, printed when a job hangs or is interrupted.
 //!
-//! A rank reports what its threads and futures wait for ([`RankWaits`]). [`waits_table`] combines the reports: a line for
-//! all ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of
-//! ranks in which each waits for the next.
+//! A rank reports what its threads and futures wait for ([`RankWaits`]). [`waits_table`] combines the reports: a line
+//! for all ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a
+//! cycle of ranks in which each waits for the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -18,8 +18,8 @@ const MAX_WAITS: usize = 16;
 const MAX_CONTEXTS: usize = 4096;
 const MAX_LINES: usize = 64;
 
-/// The waits of a rank, and its position in the sequence of collective calls of each communicator. The waits are those of
-/// pending futures, and of threads that have slept or parked.
+/// The waits of a rank, and its position in the sequence of collective calls of each communicator. The waits are those
+/// of pending futures, and of threads that have slept or parked.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankWaits {
     pub waits: Vec<Wait>,

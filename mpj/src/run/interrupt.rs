@@ -1,12 +1,13 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
 //! Only [`run`](crate::run) and its variants install the handlers. The action of a signal that is already ignored or
-//! handled is not changed. Nothing is printed if this process has only one rank, which does not wait.
+//! handled is not changed. Nothing is printed if the only rank of the job or, after SIGQUIT, of this process does not
+//! wait.
 //!
 //! | signal | first | again |
 //! |---|---|---|
 //! | SIGINT | prints the [table of the job](super::job_waits), completes the trace, then ends the process as SIGINT does by default | ends it at once |
-//! | SIGQUIT | prints the table; the program continues | the same |
+//! | SIGQUIT | prints the waits of this process's ranks; the program continues | the same |
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};

@@ -78,8 +78,8 @@ impl JobError {
         Some(summary)
     }
 
-    /// Returns the error of a job in which `rank` has died first. `aborted` is the code with which a rank of this process
-    /// has aborted the job. It takes precedence over all failures, except that 0 must not hide one.
+    /// Returns the error of a job in which `rank` has died first. `aborted` is the code with which a rank of this
+    /// process has aborted the job. It takes precedence over all failures, except that 0 must not hide one.
     pub(super) fn from_death(
         rank: u32,
         cause: &str,

@@ -1,4 +1,4 @@
-//! The waits of all ranks of a job that ends and has no launcher that prints them.
+//! Collects the waits of all ranks when a job without a launcher ends, so that one process can print them.
 //!
 //! The processes exchange them through the key-value store of the job. Each get has a time limit.
 //!
@@ -8,7 +8,7 @@
 //! | 2 | gets `waits` of the other ranks, puts `waits-known` | gets `waits-known`; without it, prints its own waits and ends |
 //! | 3 | gets `waits-seen` of these ranks, puts `waits-done`, prints the table | puts `waits-seen`, gets `waits-done`, prints nothing |
 //!
-//! The last step is for a process that exits after it: that ends the requests of the others.
+//! Step 3 lets a process exit only when the others no longer need it: its exit would end their requests.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -26,7 +26,7 @@ const DONE: &str = "waits-done";
 /// The time limit of the gets of rank 0. That of the other ranks is twice as long.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Returns the waits that this process must print, once in a job. `None` if rank 0 prints them.
+/// Returns the waits that this process must print, or `None` if rank 0 prints them. A job can do this only once.
 pub(super) fn table(watch: &Watch, boot: &dyn Boot) -> Option<String> {
     let mut reports = watch.reports();
     if boot.rank() != 0 {

@@ -67,12 +67,12 @@ impl Launch {
 /// # Programs that hang
 /// After `--timeout` or Ctrl-C, `mpjrun` prints a table of what each rank waits for. Without `mpjrun`:
 ///
-/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, by rank 0 if several processes host the
-///   ranks, every call of every rank fails, and the exit code is 124. If ranks still run two seconds later, the process
+/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time. The table is printed, by rank 0 if several processes host the
+///   ranks. Every call of every rank fails, and the exit code is 124. If ranks still run two seconds later, the process
 ///   exits.
 /// * The first Ctrl-C (SIGINT) prints the table and terminates the process; a second one terminates it at once. Ctrl-\
-///   (SIGQUIT) prints the table, and the program continues. The table is omitted if the only rank does not wait. This
-///   function sets handlers for the two signals, unless they are ignored or handled already.
+///   (SIGQUIT) prints the waits of this process's ranks, and the program continues. Nothing is printed if the only rank
+///   does not wait. This function sets handlers for the two signals, unless they are ignored or handled already.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -84,7 +84,7 @@ where
 /// The kind of call that runs ranks. Only `Program` prints why the job failed and may exit the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// [`run`] and its variants, and [`init`] at a rendezvous.
+    /// [`run`] and its variants, and [`init`].
     Program,
     /// [`threads`] and [`connect`].
     Library,
@@ -179,8 +179,8 @@ pub(crate) fn print_error(message: &dyn fmt::Display) {
     let _ = std::io::stderr().write_all(format!("mpj: {message}\n").as_bytes());
 }
 
-/// Prints a message as [`print_error`] does, before a job is ended. Returns after half a second at the latest: a write to
-/// a full pipe that nobody reads does not return.
+/// Prints a message as [`print_error`] does, before a job is ended. Returns after half a second at the latest: a write
+/// to a full pipe that nobody reads does not return.
 pub(crate) fn print_last_error(message: String) {
     const LIMIT: Duration = Duration::from_millis(500);
     let (sender, printed) = mpsc::channel::<()>();

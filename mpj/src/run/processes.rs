@@ -15,7 +15,7 @@ use crate::config;
 use crate::error::{Error, ErrorClass};
 use crate::world::World;
 
-/// Runs the ranks of this process, and ends its part in the job.
+/// Runs the ranks of this process, and then leaves the job.
 pub(super) fn run_ranks<E, F>(boots: LocalRanks, registry: &Registry, f: &F) -> Option<JobError>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
@@ -98,18 +98,18 @@ pub fn init() -> Result<World, Error> {
 }
 
 /// Joins a job whose processes the caller has started, for example with Ray or Dask, or in a test. This process is rank
-/// `rank` of `size` ranks. Rank 0 listens at `rendezvous`, a text such as `node1:7000` or `[fd00::1]:7000`, and the other
-/// ranks connect to it. They can start before rank 0, and before the name of its host can be resolved; the time limit is
-/// `MPJ_RENDEZVOUS_TIMEOUT`. All ranks prove to each other that they have `secret`, 16 to 4096 bytes that no other job
-/// has. Several threads of one process can join as ranks.
+/// `rank` of `size` ranks. Rank 0 listens at `rendezvous`, a text such as `node1:7000` or `[fd00::1]:7000`, and the
+/// other ranks connect to it. They can start before rank 0, and before the name of its host can be resolved; the time
+/// limit is `MPJ_RENDEZVOUS_TIMEOUT`. All ranks prove to each other that they have `secret`, 16 to 4096 bytes that no
+/// other job has. Several threads of one process can join as ranks.
 ///
-/// The rank leaves the job when the last clone of the [`World`] is dropped; the first rank of each host then waits until
-/// the others there have left, and rank 0 until all have left. If a process exits earlier, calls of the other ranks that
-/// need it fail. The library prints nothing about that, and ends no process.
+/// The rank leaves the job when the last clone of the [`World`] is dropped; the first rank of each host then waits
+/// until the others there have left, and rank 0 until all have left. If a process exits earlier, calls of the other
+/// ranks that need it fail. The library prints nothing about that, and ends no process.
 ///
 /// # Errors
-/// An argument is invalid, a rank is missing after the time limit, two processes have one rank, or the secrets or sizes of
-/// the ranks differ. The text names the ranks.
+/// An argument is invalid, a rank is missing after the time limit, two processes have the same rank, or the secrets or
+/// sizes of the ranks differ. The text names the ranks.
 /// ```
 /// let secret = b"read from a file, or sent by a scheduler";
 /// let world = mpj::connect(0, 1, "localhost:7000", secret)?;

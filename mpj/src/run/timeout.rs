@@ -79,8 +79,8 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     report
 }
 
-/// Calls `leave`, and exits if that has not returned at the deadline, or at least some seconds after the call. In a
-/// failed job, `leave` needs time to kill processes that do not end.
+/// Calls `leave`. Exits the process if `leave` has not returned by the deadline, but lets it run for some seconds at
+/// least: in a failed job, it needs time to kill processes that do not end.
 pub(super) fn leave_before(deadline: Option<Instant>, has_failed: bool, leave: impl FnOnce()) {
     let Some(deadline) = deadline else { return leave() };
     let (stop, stopped) = mpsc::channel::<()>();

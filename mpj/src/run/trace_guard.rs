@@ -30,7 +30,7 @@ impl TraceGuard {
 }
 
 impl TraceHandle {
-    /// Merges the files, unless that was done already. Prints an error.
+    /// Merges the files, unless that was done already. If that fails, prints the error.
     pub(super) fn join(&self) {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(why)) = files.map(TraceFiles::join) {
