@@ -58,7 +58,8 @@ impl Environment {
         Ok(Environment { config: config.map_err(|e| e.to_string())?, set })
     }
 
-    /// Returns the variables that the ranks must not inherit: those of this and other launchers.
+    /// Returns the names of the variables that the ranks must not inherit: those of `mpjrun`, of a rendezvous, and of
+    /// PMI and PMIx.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = OsString> + use<> {
         std::env::vars_os().map(|(name, _)| name).filter(|name| is_launcher_variable(name))
     }

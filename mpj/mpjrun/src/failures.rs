@@ -8,8 +8,8 @@
 //! 1. For the first failure only: exits of processes without a queued report. A killed process might be the cause.
 //! 2. Reports of processes about their own ranks, and their exits, in the order of arrival.
 //! 3. Reports about ranks of other processes. A connection often breaks *because* a rank failed. So the messages and
-//!    the exit status of the reported process, which explain more, are read first. For the first failure, `mpjrun` waits
-//!    a moment for that exit.
+//!    the exit status of the reported process, which explain more, are read first. For the first failure, `mpjrun`
+//!    waits a moment for that exit.
 //!
 //! A rank whose call fails because of another rank sends `FailedDueTo`, and might exit before the other rank. If both
 //! fail, the failure of the other rank is the root cause (`verdict`). A failure later than the grace period after
@@ -31,7 +31,7 @@ use crate::print_line;
 use crate::spawn::ExitStatus;
 use crate::verdict::{Failure, FailureKind};
 
-/// The time for which the exit of a process is awaited whose connection a peer has reported as closed: the kernel closes
+/// How long `mpjrun` waits for the exit of a process whose connection a peer has reported as closed: the kernel closes
 /// the connections of a process before it reports the exit.
 const EXIT_TIME: Duration = Duration::from_millis(200);
 

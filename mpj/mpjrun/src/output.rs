@@ -45,8 +45,8 @@ const MAX_LINE: usize = 1 << 20;
 /// until none has had output for this time.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 
-/// The time after which [`read_all`] reads no more output of such processes. It still forwards what the pipes held at the
-/// end of the job, because a slow reader must get all output of the ranks.
+/// The time after which [`read_all`] reads no more output of such processes. It still forwards what the pipes held at
+/// the end of the job, because a slow reader must get all output of the ranks.
 const MAX_WAIT_AFTER_JOB: Duration = Duration::from_secs(2);
 
 /// The output pipes of a job, until a thread reads them.

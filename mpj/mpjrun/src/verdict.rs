@@ -71,8 +71,8 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
-    /// Returns the kind that replaces an earlier report of a peer. An exit with code 0 explains nothing, and another
-    /// code less than the report.
+    /// Returns the kind that replaces an earlier report of a peer. An exit with code 0 explains nothing. Another exit
+    /// code explains less than the report, so the result contains both.
     pub(crate) fn after(self, earlier: &FailureKind) -> Option<FailureKind> {
         match (self, earlier) {
             (FailureKind::Exited(ExitStatus::Code(0), _), _) => None,

@@ -17,7 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("stopped_host_is_not_cut", stopped_host_is_not_cut),
 ];
 
-/// The time in ms that the ranks have to notice a cut. Probes take up to 4 s, and attempts to connect 2.6 s.
+/// The time in ms that the ranks have to notice a cut. Probes take up to 4 s, and attempts to connect 2.5 s.
 const LIMIT: u64 = 8000;
 
 /// A script that starts two ranks on each of three hosts, and waits until each rank has a file in `$MET`.
@@ -74,8 +74,8 @@ fn write_error(world: &World, error: Error) -> Error {
     error
 }
 
-/// Runs a role, started by the script `start`, until a command cuts hosts off. Asserts that each rank gets an error in time, and that the error
-/// contains the text that `wanted` returns for the rank.
+/// Runs a role, started by the script `start`, until a command cuts hosts off. Asserts that each rank gets an error in
+/// time, and that the error contains one text of each list that `wanted` returns for the rank.
 fn assert_errors(start: &str, role: &str, cut: &str, wanted: impl Fn(usize) -> [&'static [&'static str]; 2]) {
     let Some(ended) = run_on_hosts(&format!("{start}{cut}; cut=$(date +%s%3N); {END}"), role) else { return };
     let said: Vec<&String> = ended.out.iter().filter(|line| line.starts_with("rank ")).collect();
@@ -107,8 +107,8 @@ fn cut_host_is_an_error_over_ipv6() {
     });
 }
 
-/// The agents have connections to the root only. Both hosts send to an address of the other's network that does not
-/// exist.
+/// The agents of both hosts have connections only to the root. Each of the two hosts sends frames for the other one to
+/// a MAC address that does not exist.
 fn cut_between_two_other_hosts_is_an_error() {
     let lose = |host: u32, peer: u32| {
         format!(

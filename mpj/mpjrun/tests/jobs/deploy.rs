@@ -1,4 +1,4 @@
-//! The files in `mpj/deploy`: their parts agree, and processes with the variables that they set are a job.
+//! The files in `mpj/deploy`: their parts agree, and processes with the variables that they set form a job.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -89,7 +89,7 @@ fn leader_worker_set_of_the_manifest_runs() {
     assert_eq!(text(&set["kind"]), "LeaderWorkerSet");
     let group = &set["spec"]["leaderWorkerTemplate"];
     let size = group["size"].as_i64().unwrap();
-    // The address is that of the loopback which no other test program has: the port is always the same.
+    // Each test program has its own address of the loopback, because the port is always the same.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let leader = format!("127.77.{high}.{low}");
     run_pods(&group["workerTemplate"], size, None, |rank| {
@@ -156,7 +156,7 @@ fn mpi_job_of_the_manifest_has_a_rank_in_each_slot() {
     assert_eq!(words, ["mpiexec", "-n", &slots.to_string(), "/program"]);
 }
 
-/// A program with the name of `srun` prints its arguments and the length of the secret.
+/// A program named `srun` prints its arguments and the length of the secret.
 fn batch_script_passes_a_secret_to_the_ranks() {
     let directory = std::env::temp_dir().join(format!("mpj-srun-{}", std::process::id()));
     let srun = directory.join("srun");

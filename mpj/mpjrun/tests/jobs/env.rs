@@ -196,7 +196,7 @@ fn rank_0_may_come_last() {
     assert_pairs(&[first, one, two].map(Job::end), "aaa");
 }
 
-/// Runs only on request: the processes sleep.
+/// Runs only on request, because it takes 90 s.
 fn rank_2_may_come_90_s_late() {
     if std::env::var_os("TEST_LATE_RANK").is_none() {
         return say("SKIPPED, takes 90 s: TEST_LATE_RANK is not set");

@@ -118,7 +118,6 @@ fn lack_of_descriptors_ends_the_job() {
     assert!(ended.iter().all(|ended| ended.code == Some(1)), "{ended:#?}");
 }
 
-/// A stopped process of a failed job is killed.
 fn stopped_processes_of_a_failed_job_are_killed() {
     let jobs = start_job("abb", "wait", &[]);
     let pids: Vec<u32> = jobs.iter().map(|job| pid(&job.lines(1, " is ")[0])).collect();
@@ -152,8 +151,8 @@ fn killed_rank_0_is_named_on_all_hosts() {
     }
 }
 
-/// A child of a killed process keeps the connections of that process open. Between hosts they show that rank 0 exits, so
-/// the process of rank 0 is not killed here if there are two.
+/// A child of a killed process keeps the connections of that process open. Other hosts detect the exit of rank 0 only
+/// by its connections, so rank 0 is not killed here if there are two hosts.
 fn child_with_the_descriptors_of_a_killed_rank_hides_nothing() {
     for (hosts, victim) in [("aab", 1), ("aaa", 0), ("aaa", 2), ("abb", 2)] {
         let begun = Instant::now();

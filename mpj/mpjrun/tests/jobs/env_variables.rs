@@ -11,13 +11,13 @@ use super::job::{Job, run_sh, watch};
 use super::pmix::OPEN_MPI;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("variables_of_sites_state_the_rank", variables_of_sites_state_the_rank),
+    ("variables_of_schedulers_state_the_rank", variables_of_schedulers_state_the_rank),
     ("incomplete_variables_are_errors", incomplete_variables_are_errors),
     ("programs_of_ranks_are_not_ranks", programs_of_ranks_are_not_ranks),
     ("inner_launcher_wins_over_a_step_of_one_rank", inner_launcher_wins_over_a_step_of_one_rank),
 ];
 
-fn variables_of_sites_state_the_rank() {
+fn variables_of_schedulers_state_the_rank() {
     let port = free_port().to_string();
     let at = format!("localhost:{port}");
     let slurm = |rank| {

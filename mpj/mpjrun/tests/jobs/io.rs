@@ -131,7 +131,7 @@ fn process_that_outlives_the_job_does_not_delay_its_end() {
     }
 }
 
-/// The reader takes the last output of the ranks later than `mpjrun` reads output of other processes.
+/// The reader takes the last output of the ranks after `mpjrun` has stopped reading the output of other processes.
 fn slow_reader_gets_all_output_of_the_ranks() {
     let rank = "[ $MPJ_RANK = 0 ] || sleep 0.2; seq 10001 20000";
     let ended =

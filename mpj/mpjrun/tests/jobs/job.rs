@@ -13,7 +13,7 @@ use super::mismatch::time_factor;
 /// A job that runs for more seconds than this counts as hung.
 const HANG_LIMIT: u64 = 180;
 
-/// Returns a time limit for this machine.
+/// Returns a time limit, multiplied by [`time_factor`].
 pub(crate) fn limit(seconds: u64) -> Duration {
     Duration::from_secs(seconds) * time_factor()
 }
@@ -146,7 +146,6 @@ impl Job {
         }
     }
 
-    /// Waits for the end of the job.
     pub(crate) fn end(self) -> Ended {
         self.end_within(limit(HANG_LIMIT))
     }

@@ -23,7 +23,7 @@ const BLOCK: usize = 1 << 16;
 const STRIDE: usize = BLOCK + 4096;
 const MEMORY: usize = LEN / BLOCK * STRIDE;
 
-/// No multiple of the length of a piece on any device.
+/// Not a multiple of the length of a piece on any device.
 const MARK_DISTANCE: usize = 100_003;
 
 /// A limit for a hang, and not for the speed.

@@ -60,7 +60,7 @@ use libtest_mimic::{Arguments, Trial};
 
 type Test = (&'static str, fn());
 
-/// The default number of concurrent tests, also on hosts with fewer cores, because most ranks of these tests wait.
+/// The default number of concurrent tests, even on hosts with fewer cores, because most ranks of these tests wait.
 const CONCURRENT_TESTS: usize = 8;
 
 fn main() -> ExitCode {

@@ -26,8 +26,7 @@ fn free_ports(count: u16) -> u16 {
     starts.find(|first| (*first..first + count).all(is_free)).unwrap()
 }
 
-/// Two hosts that share the ports of the loopback: one port for each rank, one for each host, and one for that of
-/// rank 0.
+/// Two hosts share the loopback's ports: one for each rank, one for the watches of each host, and one for the root.
 fn range_of_ports_has_the_documented_length() {
     let run = |count: u16| {
         let first = free_ports(count);

@@ -1,4 +1,4 @@
-//! Checks of jobs that a process manager of a site starts: Hydra, Open MPI.
+//! Checks of jobs under a process manager: Hydra, Open MPI.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -93,7 +93,7 @@ impl Manager {
         assert_eq!(self.run("-n 3", "exit5-after").code, Some(5), "a code after mpj::run");
     }
 
-    /// Rank 1, which `variable` names, never starts.
+    /// Rank 1 never starts. `variable` is the name of the variable with the rank of a process.
     pub(crate) fn missing_ranks_of_the_host_are_listed(&self, variable: &str) {
         if self.is_missing() {
             return;
@@ -155,8 +155,8 @@ pub(crate) fn assert_pairs(ended: &Ended, host_of_rank: &str, device: &str) {
     assert_eq!(said, wanted.iter().map(String::as_str).collect());
 }
 
-/// Runs a role on the three hosts of `netns-hosts`: `script` starts its arguments there. Returns `None`, and prints why,
-/// if this machine has no such hosts.
+/// Runs a role on the three hosts of `netns-hosts`: `script` starts its arguments there. Returns `None`, and prints
+/// why, if this machine cannot have these hosts.
 pub(crate) fn run_on_hosts(script: &str, role: &str) -> Option<Ended> {
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/check/netns-hosts"));
     command.args(["3", "bash", "-c", script, "bash"]).arg(std::env::current_exe().unwrap());

@@ -46,7 +46,7 @@ pub(crate) fn run_role(role: &str) -> ExitCode {
             None => return ExitCode::FAILURE,
         },
     }
-    // Give mpjrun time to read all messages, also on a busy machine.
+    // Give mpjrun time to read all messages, even on a busy machine.
     std::thread::sleep(Duration::from_millis(1500));
     ExitCode::from(3)
 }

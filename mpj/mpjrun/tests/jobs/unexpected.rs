@@ -81,7 +81,7 @@ fn memory_of_unexpected_messages_is_bounded() {
         let args = format!("-n 2 --devices {device} -x MPJ_EAGER_CREDIT={credit}");
         let ended = run(&args, &format!("{ROLE}{count}:{len}"));
         assert_eq!((ended.code, ended.out.len()), (Some(0), 1), "{args}: {ended:#?}");
-        // The pool and the queue of messages grow in steps, up to the double size.
+        // The pool and the queue of messages grow in steps, up to twice the size.
         let limit = if len < 32 { 2 * credit } else { count * len / 2 };
         let grown = pid(&ended.out[0]) as usize * 1024;
         assert!(grown <= limit, "{args}, {count} × {len} bytes: {grown} bytes, at most {limit}");

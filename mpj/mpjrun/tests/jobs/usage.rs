@@ -191,11 +191,11 @@ fn program_of_another_version_is_rejected() {
     }
 }
 
-/// Without `mpjrun`, the program runs under another launcher only with `MPJ_LAUNCHER=none`.
 fn launcher_mpjrun_joins_the_job_of_mpjrun() {
     assert_pairs(&run("-n 2 -x MPJ_LAUNCHER=mpjrun", "pairs"), "aa", "shmdev");
 }
 
+/// Without `mpjrun`, the program runs under an unsupported launcher only with `MPJ_LAUNCHER=none`.
 fn mpjrun_works_under_another_launcher() {
     let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
     let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));
