@@ -8,7 +8,7 @@ use crate::input::Input;
 use crate::model::Model;
 use crate::types::choose;
 
-/// The kind of an eager message. If all its elements have one primitive type, 8 bytes of head are sufficient.
+/// The kind of an eager message. If all its elements have one primitive type, a head of 8 bytes is sufficient.
 const EAGER: u8 = 2;
 
 /// Sends an eager message to a receive of the same or another type. If the type in the message's head fits the

@@ -1,4 +1,4 @@
-/// The input of a target, read from the front as a list of choices. After the last byte, every further byte is 0.
+/// The input of a target, read from the front as a list of choices. After the last byte, every choice reads zeros.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 /// Values at which counts, lengths and offsets are likely to fail.

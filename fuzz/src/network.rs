@@ -180,7 +180,7 @@ pub fn handshake(bytes: &[u8]) {
             3 => message = input.bytes(message.len()).to_vec(),
             _ => (),
         }
-        // The receiver of the first two messages ignores their bytes 5 to 7.
+        // The receivers of the first two messages ignore bytes 5 to 7.
         let mut seen = (before, message.clone());
         if turn < 2 {
             for bytes in [&mut seen.0, &mut seen.1] {

@@ -10,7 +10,7 @@ use crate::input::Input;
 
 const MIB: usize = 1 << 20;
 
-/// Allocates, frees, frees on another thread, grows, trims, and starts and ends threads. Live blocks keep their bytes
+/// Allocates and grows blocks, frees them on this or another thread, and trims the pool. Live blocks keep their bytes
 /// and do not overlap, and `validate` succeeds.
 pub fn pool(bytes: &[u8]) {
     let mut input = Input::new(bytes);

@@ -93,7 +93,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
         self.method == 5
     }
 
-    /// Compares bit by bit: NaN does not equal itself.
+    /// Compares bit by bit, because NaN does not equal itself.
     fn equals(&self, other: &[T]) -> bool {
         cast_slice::<T, u8>(&self.all) == cast_slice::<T, u8>(other)
     }
