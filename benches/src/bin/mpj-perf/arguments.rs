@@ -76,7 +76,8 @@ pub(crate) enum Program {
     ///
     /// Strategies: magazine (the default pool), buddy (without thread caches), buddy-eager (merges at each free),
     /// buddy1 and buddy2 (of the mpjbuf paper), unpooled. Storages: pages and heap (the paper's direct and indirect
-    /// buffers). Contenders run interleaved. A ratio is the median of the ratios to the best of another strategy.
+    /// buffers). Contenders run interleaved. A ratio is that of a contender's time to the time of the best contender of
+    /// another strategy: the median of the rounds.
     ///
     /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other
     ///
@@ -120,7 +121,7 @@ pub(crate) enum RankProgram {
     Coll(CollArgs),
     /// Derived datatypes: packing, unpacking, and sending between two ranks
     ///
-    /// DDT,pattern,bytes,GB/s of pack,manual,unpack,manual,memcpy,and the two ratios
+    /// DDT,pattern,bytes,GB/s of pack,manual,unpack,manual,memcpy,ratio of pack to manual,of unpack to manual
     ///
     /// DDTPP,pattern,bytes,us by datatype,manual,packed first,contiguous bytes (median half round trips)
     Ddt(DdtArgs),
@@ -136,8 +137,8 @@ pub(crate) enum RankProgram {
     Paths(PathsArgs),
     /// Finds the message size from which niodev or ibvdev should not copy, and writes it to a parameter file
     ///
-    /// Run it with two ranks, once per device (mpjrun --devices); the other devices have no such parameter. That of
-    /// niodev is the largest copied size, that of ibvdev the smallest size that is not copied. Jobs read the file that
+    /// Run it with two ranks, once per device (mpjrun --devices); other devices have no such parameter. NIO_EAGER_LIMIT
+    /// is the largest copied size, IBV_REGISTER_MIN the smallest size that is not copied. Jobs read the file that
     /// MPJ_CONFIG_FILE names.
     ///
     /// TUNE,device,bytes,us as set and us without copies (freshly written),the same two (unmodified),ratio
@@ -211,13 +212,13 @@ pub(crate) struct PingpongArgs {
     /// MiB of memory in which buffers rotate; each rank allocates it twice
     #[arg(default_value_t = 128)]
     pub(crate) rotate_mib: usize,
-    /// Measures these payloads instead, comma-separated
+    /// Measures only these payloads, comma-separated
     #[arg(long, alias = "what", value_enum, value_delimiter = ',', conflicts_with = "svg")]
     pub(crate) payload: Vec<perf::payloads::Payload>,
-    /// Measures 1, 2, 4 … up to this number of concurrent threads per rank instead, each with its own communicator
+    /// Measures only 1, 2, 4 … up to this number of concurrent threads per rank, each with its own communicator
     #[arg(long, conflicts_with_all = ["payload", "svg"], value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Measures messages in blocks of these pools instead: strategies, comma-separated
+    /// Measures only messages in blocks of these pools: strategies, comma-separated
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["payload", "threads"], value_parser = PossibleValuesParser::new(STRATEGIES))]
     pub(crate) pool: Vec<String>,
     /// Storages of these pools, comma-separated [default: pages]

@@ -5,7 +5,8 @@
 //! mpjrun -n 4 npb cg A       four ranks as processes
 //! ```
 //!
-//! Exit status: 0 the run verifies; 1 it does not, a rank failed, or the output failed; 2 invalid command line.
+//! Exit status: 0 the run verifies; 1 it does not, a rank returned an error, or the output failed; 2 invalid command
+//! line. For other failures of ranks, see [`mpj::run`].
 
 #![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 

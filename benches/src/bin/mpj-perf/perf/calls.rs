@@ -41,7 +41,7 @@ pub(crate) fn run(world: &World) -> Result<(), Failure> {
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (name, call, _) in CALLS {
         let mut call = call(world);
-        // The measurement discards the errors of its calls.
+        // The measurement discards errors, so report those of the first call.
         call().map_err(|error| format!("{name}: {error}"))?;
         let run = move |calls: usize| {
             let start = now_ns();
@@ -98,7 +98,7 @@ fn raw_request(world: &Intracomm) -> Box<dyn FnMut() -> Result<(), Error> + '_> 
     let (me, comm) = (world.rank() as i32, world.as_raw());
     let (sent, mut got) = ([7u64], [0u64]);
     Box::new(move || {
-        // SAFETY: the buffer lives until the wait below has returned, also after a failed send.
+        // SAFETY: the buffer lives until the wait below has returned, even after a failed send.
         let receiving = unsafe { raw::irecv(comm, Buf::slice_mut(&mut got), me, TAG, None)? };
         // SAFETY: the buffer is borrowed until the call returns.
         let sent = unsafe { raw::send(comm, Buf::slice(&sent), me, TAG, Mode::Standard) };

@@ -211,7 +211,7 @@ pub(crate) fn run(
         }
         match points[..] {
             [] => (),
-            // Only the default barrier: the measurements call it, so the page states its time.
+            // The page states the time of the default barrier, because every measurement calls it.
             [only] if call == Call::Barrier && series.algorithm.is_none() => barrier = Some(only.y),
             [_] if call == Call::Barrier => (),
             _ => curves.push(Curve { label: name.clone(), style: CurveStyle::of(curves.len()), points }),

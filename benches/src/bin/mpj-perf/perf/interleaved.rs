@@ -5,7 +5,7 @@ use super::stats::quantile_f64;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// The measured time for each candidate in each round.
+    /// The time to measure each candidate in each round.
     pub(super) slice_ns: f64,
     pub(super) rounds: usize,
 }

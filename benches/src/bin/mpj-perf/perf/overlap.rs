@@ -5,9 +5,9 @@
 //!   computation           compute
 //!   both          start ─► compute ─► wait
 //! ```
-//! The computation takes twice as long as the transfer, and uses registers only. If the whole message is transferred
-//! meanwhile, `both` takes as long as the computation; if nothing is, as long as the transfer and the computation
-//! together.
+//! The computation takes twice as long as the transfer, and uses registers only. `both` takes as long as the
+//! computation if the whole message is transferred during it, and as long as the transfer and the computation together
+//! if nothing is.
 
 use std::hint::black_box;
 

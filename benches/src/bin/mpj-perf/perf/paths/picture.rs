@@ -33,7 +33,7 @@ fn ratio(ours: &[Point], others: impl Iterator<Item = f64>) -> f64 {
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// Lists the sizes at which `ours` is faster than `others`: its interquartile range is entirely below.
+/// Lists the sizes at which `ours` is faster than `others`: its third quartile is below their first quartile.
 fn faster(ours: &[Point], others: &[Point]) -> Option<String> {
     let wins: Vec<(f64, bool)> = ours.iter().zip(others).map(|(a, b)| (a.x, a.high < b.low)).collect();
     let runs = wins.chunk_by(|one, next| one.1 == next.1).filter(|run| run[0].1);

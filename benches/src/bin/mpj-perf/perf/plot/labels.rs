@@ -3,7 +3,8 @@
 /// The minimum distance between two labels.
 pub(super) const LABEL_HEIGHT: f64 = 19.0;
 
-/// Moves sorted positions as little as possible to distances of at least [`LABEL_HEIGHT`] between `top` and `bottom`.
+/// Moves sorted positions as little as possible, so that they are at least [`LABEL_HEIGHT`] apart and, if they fit,
+/// between `top` and `bottom`.
 pub(super) fn spread_out(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
     // Labels that would overlap form a group: the sum of the group starts that its labels prefer, and their number.
     let mut groups: Vec<(f64, usize)> = Vec::new();

@@ -38,7 +38,7 @@ pub(super) use self::report::{lines, size};
 #[derive(Debug)]
 pub(crate) struct PoolOptions {
     pub(crate) tests: Vec<AllocPattern>,
-    /// The measured time for each contender in each round.
+    /// The time to measure each contender in each round, in milliseconds.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,

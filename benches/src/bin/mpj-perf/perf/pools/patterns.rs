@@ -24,9 +24,9 @@ pub(crate) enum AllocPattern {
     Handoff,
     /// Allocate, write every byte, free
     Touch,
-    /// As touch, but eight blocks are allocated and written before the first is freed
+    /// Like touch, but eight blocks are allocated and written before the first is freed
     TouchMany,
-    /// As one, for the default pool and pools of objects of one size
+    /// Like one, for the default pool and pools of objects of one size
     Fixed,
     /// Create a region of memory
     Start,

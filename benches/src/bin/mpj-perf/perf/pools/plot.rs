@@ -55,7 +55,7 @@ fn title(series: &[&Series]) -> String {
     }
 }
 
-/// Makes curves with a colour and a marker for each strategy. Those of this project's pools on `heap` are dotted.
+/// Makes curves with a colour and a marker for each strategy. The curves of this project's pools on `heap` are dotted.
 fn curves(series: &[&Series], wanted: &dyn Fn(Name) -> bool) -> Vec<Curve> {
     let (mut names, mut strategies): (Vec<Name>, Vec<&str>) = (Vec::new(), Vec::new());
     for name in series.iter().flat_map(|series| series.rows.iter().map(|row| row.name)) {

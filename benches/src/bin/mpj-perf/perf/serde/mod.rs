@@ -19,7 +19,7 @@ pub(super) mod values;
 
 #[derive(Debug)]
 pub(crate) struct SerdeOptions {
-    /// The measured time for each codec in each round.
+    /// The time to measure each codec in each round, in milliseconds.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,
