@@ -15,7 +15,7 @@ const MODE: &str = "MPJ_TEST_MODE";
 fn main() -> ExitCode {
     match std::env::var(MODE) {
         Ok(mode) => program(&mode),
-        // `.ci/portable` sets it if the kernel does not know the emulator of this program, and could not run children.
+        // `.ci/portable` sets it if the kernel does not start programs of this processor with the emulator.
         Err(_) if std::env::var_os("NO_CHILD_PROCESSES").is_some() => {
             let _ = writeln!(
                 std::io::stderr(),

@@ -294,7 +294,7 @@ fn raw_call_takes_addresses_counts_and_datatypes() {
         let send: Vec<Buf> =
             (0..size).map(|to| Buf::read_only(at(words.as_ptr().cast(), 8 * to), 2, &one)).collect();
         let base: *mut u8 = got.as_mut_ptr();
-        // From the last rank to the first.
+        // The block of the last rank comes first.
         let recv: Vec<Buf> =
             (0..size).map(|from| Buf::new(base.wrapping_add(8 * (size - 1 - from)), 1, &pair)).collect();
         // SAFETY: the items lie in the two vectors, and do not overlap.

@@ -201,7 +201,7 @@ unsafe impl RecvBuf for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // A second drop, or a write after the drop, would find this.
+        // This access lets Miri and sanitizers detect a second drop.
         self.0.fill(0xee);
         self.1.fetch_add(1, Ordering::SeqCst);
     }

@@ -30,7 +30,7 @@ fn attributes_are_set_replaced_and_removed(world: World) -> mpj::Result<()> {
     assert_eq!(handle.attribute(&text.clone()).as_deref().map(String::as_str), Some("one"));
     assert_eq!(handle.remove_attribute(&number), Some(Arc::new(7)));
     assert_eq!((comm.attribute(&number), comm.remove_attribute(&number)), (None, None));
-    // Attributes belong to one communicator: its parent and its duplicates do not have them.
+    // An attribute without a copy hook belongs to one communicator: neither its parent nor a duplicate has it.
     assert_eq!((world.attribute(&text), comm.dup()?.attribute(&text)), (None, None));
     comm.free()?;
     assert_eq!(comm.set_attribute(&number, 1).expect_err("freed").class(), ErrorClass::Comm);
@@ -114,11 +114,11 @@ fn copy_hooks_decide_what_a_duplicate_gets(world: World) -> mpj::Result<()> {
     let twin = comm.dup()?;
     check(&twin, 1);
     check(&twin.dup_with_info(&Info::new())?, 2);
-    // A request copies the attributes of its start.
+    // A request copies the values that the attributes have when it starts.
     let request = comm.idup()?;
     comm.set_attribute(&counted, 99)?;
     check(&request.wait()?, 1);
-    // A split is a new communicator.
+    // A split does not inherit attributes.
     assert_eq!(comm.split(Some(0), 0)?.expect("has a color").attribute(&shared), None);
     Ok(())
 }
@@ -217,7 +217,7 @@ fn raw_hook_gets_the_original_and_its_error_fails_the_duplication(world: World) 
     comm.set_attribute(&key, Arc::new(3u32))?;
     let error = comm.dup().expect_err("the hook fails");
     assert_eq!((error.class(), error.call()), (ErrorClass::Buffer, "dup"));
-    // The slot for the error handlers of another interface is inherited.
+    // The error handler, which another interface stores here, is inherited.
     comm.set_error_handler(Arc::new("handler"));
     let handler = comm.split(0, 0)?.expect("has a color").error_handler().expect("inherited");
     assert_eq!(handler.downcast_ref::<&str>(), Some(&"handler"));

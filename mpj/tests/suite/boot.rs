@@ -42,7 +42,7 @@ fn init_without_a_launcher_can_be_repeated() {
         for round in 0..3 {
             use_and_leave(mpj::init().expect("a job of one rank"), round).expect("the rank works");
         }
-        // Two at once, each of which is a job.
+        // Two jobs at once.
         let (one, other) = (mpj::init().expect("a job"), mpj::init().expect("another job"));
         use_and_leave(one, 3).expect("the rank works");
         use_and_leave(other, 4).expect("the rank works");
@@ -53,7 +53,7 @@ fn init_without_a_launcher_can_be_repeated() {
 fn connect_with_one_rank_can_be_repeated() {
     alive(|| {
         for round in 0..3 {
-            // One rank does not listen at the address.
+            // A job of one rank does not listen at the address.
             let world =
                 mpj::connect(0, 1, "localhost:7000", b"a secret of this job").expect("a job of one rank");
             use_and_leave(world, round).expect("the rank works");

@@ -36,7 +36,7 @@ fn dims_are_as_balanced_as_possible() {
 
 #[test]
 fn dims_of_the_standard_and_of_large_numbers_are_right() {
-    // The examples of MPI_Dims_create, and defect 8 of MPJ Express: 7 ranks in 2 dimensions were [3, 2].
+    // The examples of MPI_Dims_create, and defect 8 of MPJ Express, which returns [3, 2] for 7 ranks in 2 dimensions.
     for (ranks, fixed, expected) in [
         (6, vec![None, None], vec![3, 2]),
         (7, vec![None, None], vec![7, 1]),
@@ -134,8 +134,8 @@ proptest! {
             prop_assert_eq!(neighbors.len(), 2 * dims.len());
             for (block, other) in neighbors.into_iter().enumerate() {
                 let Some(other) = other else { continue };
-                // The other rank receives it as the other block of the dimension: the rank before as that from the
-                // rank after.
+                // A dimension has a block for the rank before and one for the rank after. The rank before receives its
+                // block as the one from the rank after.
                 *edges.entry((rank, other, block)).or_default() += 1;
                 *edges.entry((other, rank, block ^ 1)).or_default() -= 1;
             }

@@ -46,7 +46,7 @@ fn different_groups_fail_create_on_all_ranks(world: World) -> mpj::Result<()> {
     let cases: [[&[usize]; 4]; 4] = [
         // Another order.
         [&[0, 1], &[1, 0], &[], &[]],
-        // Another member, which takes part.
+        // Rank 2 is in both groups.
         [&[0, 1, 2], &[0, 1, 2], &[2, 3], &[2, 3]],
         // Only one rank of the group passes it.
         [&[], &[], &[], &[2, 3]],
@@ -211,7 +211,7 @@ fn communicators_of_groups_can_be_created_and_freed_repeatedly() {
     });
 }
 
-/// A rank that has joined no control channel frees its communicator, and its peer then sends there.
+/// Rank 0 drops its communicator before it has joined the control channel, to which rank 1 then sends.
 #[test]
 fn create_group_with_a_rank_that_has_freed_the_parent_fails_when_that_rank_exits() {
     job(2, |world| {
@@ -272,7 +272,7 @@ fn split_type_groups_ranks_of_a_host(world: World) -> mpj::Result<()> {
     let some = world.split_type((me != 2).then_some(SplitType::Host), 0)?;
     assert_eq!(some.map(|some| some.size()), (me != 2).then_some(4));
     for part in [SplitType::NumaNode, SplitType::Socket, SplitType::Cache, SplitType::Core] {
-        // All threads of this process may run on the same processors.
+        // All ranks are threads of this process, which may run on the same processors.
         let comm = world.split_type(part, 0)?;
         assert!(comm.is_none_or(|comm| comm.size() == 5), "{part:?}");
     }

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the libraries `lib<name>-*.rlib` next to this program, the newest first. Builds with other features have
-/// others.
+/// Returns the libraries `lib<name>-*.rlib` next to this program, the newest first. Each set of features adds one.
 pub(crate) fn libraries(name: &str) -> Vec<PathBuf> {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().path());

@@ -4,7 +4,7 @@ use crate::common::{blanks, samples};
 use mpj::topology::Dim;
 use mpj::{ANY_SOURCE, ErrorClass, Info, Intracomm, Op, PROC_NULL, Reorder, World, coll};
 
-/// The name of a call, which its error must have, and its outcome.
+/// The name of a call, which its error must report, and its outcome.
 type Outcomes = Vec<(&'static str, mpj::Result<()>)>;
 
 /// The blocks of two ranks.
@@ -174,7 +174,7 @@ fn objects_and_values(c: &Intracomm, other: usize) -> Outcomes {
         ("scatter", c.scatter_value(&list(), 0).map(drop)),
         ("allgather", c.allgather_value(5u8).map(drop)),
         ("alltoall", c.alltoall_value(&list()).map(drop)),
-        // A wrong number of values is not reported first.
+        // The error names the freed communicator, not the wrong number of values.
         ("alltoall_value", c.alltoall_value(&[5u8]).map(drop)),
     ]
 }

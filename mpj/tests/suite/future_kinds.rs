@@ -71,7 +71,7 @@ fn late_promises_parts_objects_and_duplicates_stay_usable(world: World) -> mpj::
     dup.barrier()
 }
 
-/// Such a round would never complete, so the task must not sleep.
+/// A task must not sleep until such a round completes, because it never would.
 #[mpj::test(ranks = 2)]
 fn round_with_an_unready_part_has_an_outcome(world: World) -> mpj::Result<()> {
     if world.rank() == 1 {
@@ -94,7 +94,7 @@ fn round_with_an_unready_part_has_an_outcome(world: World) -> mpj::Result<()> {
     filling.wait()
 }
 
-/// The waker is called when a part arrives, and not all the time.
+/// The waker is called only when a part arrives.
 #[mpj::test(ranks = 2)]
 fn task_sleeps_until_the_next_part_has_arrived(world: World) -> mpj::Result<()> {
     const PARTS: usize = 3;
@@ -136,7 +136,7 @@ fn task_sleeps_until_the_next_part_has_arrived(world: World) -> mpj::Result<()> 
     })
 }
 
-/// No thread keeps the promise, and the task is not polled by anything else.
+/// No thread keeps the promise, and only the abort can wake the task.
 #[test]
 fn aborted_job_wakes_the_future_of_a_promise() {
     let failed = alive(|| {

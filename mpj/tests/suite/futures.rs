@@ -47,7 +47,7 @@ impl Counter {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until the waker has been called. Does not call the library meanwhile.
+    /// Waits until the waker has been called, without a call of the library.
     pub(crate) fn wait(&self) {
         alive(|| {
             while self.calls() == 0 {
@@ -115,7 +115,7 @@ fn tokio_watches_the_driver_on_one_thread(world: World) -> Result<(), BoxError> 
         let driving = tokio::spawn(drive(world.clone()));
         tokio::task::yield_now().await;
         exchange(&world).await?;
-        // A message that comes while the event loop sleeps makes the descriptor readable.
+        // A message that arrives while the event loop sleeps makes the descriptor readable.
         let other = 1 - world.rank();
         for round in 0..20 {
             let receiving = world.irecv([0u32], other, 50)?;
@@ -341,7 +341,7 @@ fn rank_has_one_driver(world: World) -> mpj::Result<()> {
     assert!(poll(&mut receiving, &waker).is_pending());
     world.barrier()?;
     world.send(&[1u8], other, 0)?;
-    // Nobody watches the descriptor. When the driver is dropped, a progress thread takes its place.
+    // No event loop watches the descriptor. When the driver is dropped, a progress thread takes its place.
     drop(driver);
     count.wait();
     assert_eq!(block_on(receiving)?.0, [1]);

@@ -28,7 +28,7 @@ fn promise_wakes_the_waiting_thread() {
     });
 }
 
-/// Nobody keeps the promise.
+/// No thread keeps the promise.
 #[test]
 fn promise_fails_when_the_job_is_aborted() {
     let failed = mpj::threads(2, |world| {
@@ -134,7 +134,6 @@ fn generalized_request_calls_its_cancel_hook() {
     });
 }
 
-/// Counts its drops.
 struct CountDrop(Arc<AtomicUsize>);
 
 impl Drop for CountDrop {

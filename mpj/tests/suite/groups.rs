@@ -1,4 +1,4 @@
-//! Groups: against models that use lists, and with invalid arguments.
+//! Compares groups with models that use lists, and tests invalid arguments.
 
 use std::time::{Duration, Instant};
 

@@ -147,7 +147,6 @@ fn merge_with_different_values_in_a_group_fails_on_all_ranks(world: World) -> mp
     Ok(())
 }
 
-/// An intercommunicator can be the bridge of another one.
 #[mpj::test(ranks = 5)]
 fn intercommunicator_can_be_a_bridge(world: World) -> mpj::Result<()> {
     let (group, inter) = (split(&world, 2)?, connect(&world, 2)?);

@@ -87,7 +87,7 @@ fn create_connects_the_groups_that_both_sides_pass() {
         // One side passes no rank.
         let group = if me < 2 { Group::empty() } else { inter.group() };
         assert!(inter.create(&group)?.is_none());
-        // A rank of this group passes another group.
+        // Rank 3 of the world passes another group than the other ranks of its side.
         let group = inter.group().include(if me == 3 { &[0] } else { &[0, 1] })?;
         let error = inter.create(&group).expect_err("an error on all ranks of both groups");
         assert_eq!(error.class(), ErrorClass::Group, "{error}");

@@ -11,7 +11,7 @@ use crate::common::{Sample, blanks, job, samples};
 /// Numbers per message. If a number has 8 bytes: eager, and a rendezvous.
 const LENS: [usize; 2] = [100, 100_000];
 
-/// `BreakANYSRC`: the receive comes after the send, before it, and is from any source.
+/// `BreakANYSRC`: the receive is posted after the send, before it, and before it from any source.
 #[mpj::test(ranks = 2)]
 fn messages_to_the_rank_itself_match_every_receive(world: World) -> mpj::Result<()> {
     let me = world.rank();
@@ -213,7 +213,7 @@ fn bounds_of_structures_are_those_of_their_fields_or_markers() -> Result<(), mpj
         assert_eq!((bounds(&datatype), datatype.size()), ((lb, ub), 16 * len));
         assert_eq!((datatype.true_lb(), datatype.true_extent()), (at, 16 * len as i64));
     }
-    // The markers of the fields are those of the structure, even if other fields lie outside.
+    // The markers of the fields give the bounds of the structure, even if items lie outside of them.
     let nested = Datatype::structure(&[(1, 0, marked(1, 3, 0, 50)?), (1, 48, marked(2, 13, -3, 9)?)])?;
     assert_eq!(bounds(&nested), (0, 57));
     assert_eq!((nested.true_lb(), nested.true_extent()), (3, 48 + 13 + 32 - 3));

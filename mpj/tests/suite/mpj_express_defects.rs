@@ -317,7 +317,7 @@ fn buffered_sends_return_while_others_are_pending(world: World) -> mpj::Result<(
     buffer.detach()
 }
 
-/// 19: a deadlock. A correct program must not rely on the buffer, but short messages fit into it on every device.
+/// 19: a deadlock. A correct program must not rely on buffering, but every device buffers short messages.
 #[mpj::test(ranks = 2)]
 fn short_sends_to_each_other_complete(world: World) -> mpj::Result<()> {
     let (me, other, mut got) = (world.rank(), 1 - world.rank(), [9]);

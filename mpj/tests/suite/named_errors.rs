@@ -110,7 +110,7 @@ fn invalid_buffered_sends_name_the_communicator(world: World) -> Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn messages_that_are_no_values_of_the_type_name_the_communicator(world: World) -> Result<()> {
+fn messages_of_another_type_name_the_communicator(world: World) -> Result<()> {
     let halo = halo(&world)?;
     let other = 1 - world.rank();
     let expect = |error: mpj::Error, start: &str| {

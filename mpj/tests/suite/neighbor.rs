@@ -14,12 +14,12 @@ const BLANK: u64 = u64::MAX;
 /// The number of items in a block from outside an open dimension, at the receiver. No message arrives there.
 const MISSING: usize = 4;
 
-/// Item `at` of the block that rank `from` sends to its destination number `block` in a round.
+/// Returns the items of the block that rank `from` sends to its destination number `block` in a round.
 fn items(from: usize, block: usize, round: usize, len: usize) -> Vec<u64> {
     (0..len).map(|at| (((from * 100 + block) * 10 + round) * 100_000 + at) as u64).collect()
 }
 
-/// The number of items in the block: different for each rank and destination, and long enough for a rendezvous once.
+/// Returns the number of items in the block, which varies. One block is long enough for a rendezvous.
 fn len(from: usize, block: usize) -> usize {
     if (from, block) == (1, 0) { 9000 } else { (from * 5 + block * 3) % 7 }
 }
@@ -69,7 +69,7 @@ impl<'c> Around<'c> {
         self.sources.iter().map(block).collect()
     }
 
-    /// As if each source sent its block 0 to all its destinations.
+    /// Returns the neighbourhood as if each source sent its block 0 to all its destinations.
     fn gathering(&self) -> Self {
         let sources = self.sources.iter().map(|source| source.map(|(from, _)| (from, 0))).collect();
         Around { sources, ..*self }
@@ -129,7 +129,7 @@ fn all_forms<B: Send + Sync + 'static>(
     Ok(())
 }
 
-/// A call with two buffers, whose contents in each round `sent` and `expected` return.
+/// Runs a call with two buffers in all forms. `sent` and `expected` return their contents in a round.
 fn two_buffers(
     comm: &TopologyComm,
     sent: impl Fn(usize) -> Vec<u64>,
@@ -247,7 +247,7 @@ fn every_call_exchanges_blocks_with_the_neighbours_in_a_grid() {
     }
 }
 
-/// A ring whose neighbours are connected twice if it has two nodes, a star around node 0, and a loop at each odd node.
+/// A ring, in which two nodes are connected twice, a star around node 0, and loops at node 0 and at each odd node.
 fn ring_and_star(nodes: usize) -> Vec<Vec<usize>> {
     let mut lists = vec![Vec::new(); nodes];
     for node in 0..nodes {

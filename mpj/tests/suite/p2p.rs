@@ -74,7 +74,7 @@ fn standard_and_synchronous_sends_arrive(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     for len in [0usize, 1, 6, 500, 5000, 300_000] {
         for synchronous in [false, true] {
-            // Rank 0 sends before it receives, so the ring of blocking sends does not deadlock.
+            // Only rank 0 sends before it receives, so the ring of blocking sends does not deadlock.
             let mut got = blanks::<u64>(len);
             let send = |to: usize| {
                 let data = samples::<u64>(me, len, len);

@@ -401,7 +401,7 @@ fn dead_peer_fails_the_round() {
 fn rank_that_has_freed_the_communicator_refuses_parts(world: World) -> mpj::Result<()> {
     let comm = world.dup()?;
     if world.rank() == 1 {
-        // It has never made a partitioned request there.
+        // This rank has never made a partitioned request on the communicator.
         drop(comm);
         world.barrier()?;
         return world.recv(&mut [0u8], 0, 1).map(drop);

@@ -23,7 +23,7 @@ fn received_data_do_not_depend_on_the_path(world: World) -> mpj::Result<()> {
         for len in SIZES {
             let sent = numbers(world.rank(), round, len);
             let mut room = vec![0u32; len + 1];
-            // Either post the receive before the own send, or receive a message that is already unexpected.
+            // Either post the receive before the own send, or receive a message that has arrived before.
             let status = if (round + len) % 2 == 0 {
                 let receive = world.with_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
                 world.with_path(sender).send(&sent, right, 0)?;

@@ -135,7 +135,6 @@ fn invalid_arguments_fail_at_creation() {
     });
 }
 
-/// Data of the raw requests below.
 struct Numbers([u64; 4]);
 
 #[test]

@@ -61,7 +61,7 @@ fn transfer_completes_while_both_ranks_compute(world: World) -> Result<(), mpj::
     Ok(())
 }
 
-/// A thread that waits takes the lock from the progress thread, which takes it back later.
+/// A waiting thread takes the progress lock from the progress thread, which takes it back later.
 #[mpj::test(ranks = 2)]
 fn waits_alternate_with_computation(world: World) -> Result<(), mpj::BoxError> {
     world.engine().start_progress_thread()?;

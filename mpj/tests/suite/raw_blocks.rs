@@ -87,7 +87,7 @@ fn discarded_messages_complete_their_sends(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Rank 1 extracts messages of rank 0 and gives them to rank 2, which could otherwise receive them by its own devices.
+/// Rank 1 extracts messages of rank 0 and gives them to rank 2, which must not receive them through its own devices.
 #[test]
 #[expect(unsafe_code, reason = "the raw layer takes raw memory")]
 fn message_that_another_rank_has_extracted_is_refused() {
@@ -112,7 +112,7 @@ fn message_that_another_rank_has_extracted_is_refused() {
                 let block = raw::mrecv_block(comm, message(), ReadInPlace::All).map(drop);
                 // SAFETY: `room` lives until the call has returned.
                 let copied = unsafe { raw::mrecv(comm, Buf::slice_mut(&mut room), message()) }.map(drop);
-                // SAFETY: likewise; a request is waited for before it is dropped.
+                // SAFETY: the call is refused.
                 let started = unsafe { raw::imrecv(comm, Buf::slice_mut(&mut room), message(), None) };
                 for error in [block, copied, started.map(drop)].map(Result::unwrap_err) {
                     assert_eq!(error.class(), ErrorClass::Comm);
@@ -165,7 +165,7 @@ fn receive_from_a_dead_rank_fails_and_its_block_stays_readable() {
     }
 }
 
-/// A block that is too short for a type, or of another one, is an error of the conversion; the block was received.
+/// A block of another type, or without whole items, fails the conversion, and not the receive.
 #[test]
 fn blocks_of_other_types_are_rejected() {
     let outcome = alive(|| {
@@ -202,7 +202,7 @@ fn extracted_message_of_a_freed_communicator_fails_with_its_sender() {
         }
         let message = raw::mprobe(dup.as_raw(), 0, 0)?;
         drop(dup);
-        // With a new communicator, the engine forgets freed channels that are idle.
+        // When a communicator is created, the engine removes freed channels that are idle.
         drop(world.self_comm()?.dup()?);
         world.send(&[1u8], 0, 1)?;
         world.recv(&mut [0u8], 0, 2).unwrap_err();

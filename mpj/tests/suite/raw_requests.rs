@@ -64,7 +64,7 @@ fn status_of_many_requests_does_not_consume_them() {
         let mut requests = [None, Some(first), Some(second)];
         assert!(raw::status_all(&requests).is_none() && raw::status_some(&requests).is_empty());
         assert!(raw::status_any(&requests).is_none());
-        // The other rank sends only now.
+        // The other rank sends only after this barrier.
         world.barrier()?;
         world.send(&[me as u64; 2], other, 1)?;
         while raw::status_any(&requests).is_none() {}

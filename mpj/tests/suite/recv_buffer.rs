@@ -75,7 +75,7 @@ fn buffers_in_shared_blocks_are_read_in_place() {
     });
 }
 
-/// Its sender's request completes when the receiver drops the buffer.
+/// The sender's request completes when the receiver drops the buffer.
 #[test]
 fn buffer_is_returned_when_its_receiver_drops_it() {
     shared(|world| {

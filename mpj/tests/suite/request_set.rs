@@ -97,7 +97,7 @@ fn completed_operation_is_found_without_polling_the_others(world: World) -> mpj:
         }
         return Ok(());
     }
-    // Where the system has no such fence, a set polls all its operations.
+    // If the system refuses the fence, a set polls all its operations.
     let polls_all = !mpj_devices::fence_listeners();
     let uses = Cell::new(0);
     let mut set = RequestSet::new();
@@ -107,7 +107,7 @@ fn completed_operation_is_found_without_polling_the_others(world: World) -> mpj:
     for (at, tag) in tags.enumerate() {
         let (key, outcome) = set.wait_next().expect("operations are pending");
         assert_eq!((outcome?.0, key), ([tag, -tag], tag));
-        // The first wait registers all operations. Later ones check the one that has completed, and describe one.
+        // The first wait registers all operations. Later waits use the completed one, and a pending one for reports.
         assert!(at == 0 || polls_all || uses.get() <= 10, "{} uses", uses.get());
         uses.set(0);
         assert!(set.test_next().is_none(), "the others are pending");

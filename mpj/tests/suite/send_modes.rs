@@ -179,7 +179,7 @@ fn many_threads_share_a_buffer() {
                         if round % 7 == thread {
                             buffer.flush().expect("the other rank receives");
                         }
-                        // The other rank has received the last message of this thread.
+                        // After this, the other rank has received the last message of this thread.
                         world
                             .sendrecv(
                                 &[0u8; 0],
@@ -361,7 +361,7 @@ fn many_threads_exchange() {
             move || -> mpj::Result<()> {
                 for round in 0..40 {
                     let other = [1 - me, me][round % 2];
-                    // With itself, thread 0 exchanges with 1, and 2 with itself.
+                    // Within a rank, threads 0 and 1 exchange, and thread 2 exchanges with itself.
                     let partner = if other == me { [1, 0, 2][thread] } else { thread };
                     let len = [0, 10, 3000, 100_000][round / 2 % 4];
                     let mut item = samples::<u16>(me, 10 * thread + round, len);

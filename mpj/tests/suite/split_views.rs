@@ -1,5 +1,5 @@
-//! Views of one slice can be read and written at the same time. Overlapping views are rejected, and each message
-//! accesses only its own bytes.
+//! Views of one slice can be read and written at the same time. A written view that overlaps another one is rejected,
+//! and each message accesses only its own bytes.
 
 use mpj::{Datatype, SplitViews, SplitViewsError, ViewId, ViewMut, ViewSpec, World};
 use proptest::collection::vec;

@@ -66,8 +66,8 @@ fn received_unexpected_message_is_counted(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// The message of a matched probe outlives its communicator. It is counted if its receive copies the body out of a
-/// buffer, and not if the receive takes over the block.
+/// The message of a matched probe outlives its communicator. It is counted if its receive copies the body, and not if
+/// the receive takes over the block.
 #[mpj::test(ranks = 2)]
 fn matched_message_of_a_freed_communicator_is_counted(
     world: World,

@@ -176,7 +176,7 @@ fn panic_payload_may_panic_when_dropped(world: mpj::World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// An error that panics on purpose: when it is formatted if `when_formatted`, otherwise when it is dropped.
+/// An error that panics when it is formatted if `when_formatted`, otherwise when it is dropped.
 struct Odd {
     when_formatted: bool,
 }

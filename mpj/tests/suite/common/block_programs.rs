@@ -87,7 +87,7 @@ fn assert_other_types_are_rejected(lent: &mpj::ReceivedBlock, len: usize) {
     }
 }
 
-/// Checks that invalid uses are rejected, such as reading values that need validation in place.
+/// Checks that invalid uses are rejected, such as reading in place values that need validation.
 pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     const LEN: usize = 1 << 20;
     let (me, size) = (world.rank(), world.size());

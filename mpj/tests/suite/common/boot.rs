@@ -1,4 +1,4 @@
-//! The suite of [`Boot`], with the `CardExchange` and the `Broadcaster` behind it. Each rank of a small job runs a case.
+//! The suite of [`Boot`], of [`KvsCards`] on it, and of its roster. All ranks of a small job run each case.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

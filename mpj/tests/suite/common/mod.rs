@@ -65,7 +65,7 @@ fn abort_hung_test(here: &Location<'_>) {
     std::process::abort();
 }
 
-/// Runs a job. Its error is that of the rank that failed first, so another rank must not panic unnoticed.
+/// Runs a job. The job's error names only the rank that failed first, so this panics if another rank has panicked.
 #[track_caller]
 pub(crate) fn job<R, E, F>(ranks: usize, f: F) -> Result<Vec<R>, JobError>
 where

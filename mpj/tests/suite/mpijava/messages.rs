@@ -4,7 +4,7 @@ use mpj::{Datatype, Waitable, World};
 
 use super::called;
 
-/// The ranks after and before this one, in a ring.
+/// Returns the ranks after and before this one in a ring.
 pub(super) fn ring(world: &World) -> (usize, usize) {
     let (rank, size) = (world.rank(), world.size());
     ((rank + 1) % size, (rank + size - 1) % size)

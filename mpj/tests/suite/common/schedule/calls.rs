@@ -117,7 +117,7 @@ pub(super) enum WaitBy {
     Timed,
 }
 
-/// A call of one thread. `op` is the number of a message's or a receive's start, which a wait names.
+/// A call of one thread. `op` is the number of a send or a receive, by which a [`Call::Wait`] names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call {
     Send {

@@ -1,4 +1,4 @@
-//! Which message each receive of a schedule gets.
+//! Checks which message each receive of a schedule gets.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,10 +8,10 @@ use super::phase::Phase;
 
 /// The messages to one thread that no receive has got, by communicator and source, in the order of their sends.
 ///
-/// MPI fixes which message of a source a receive gets, if it gets one of that source: the first one that it accepts and
-/// that no receive posted earlier has got. Two facts imply it. A posted receive gets the first message that arrives, in
-/// the order of sends. And a message goes to the first posted receive that accepts it. A probe returns the message that
-/// a receive in its place would get.
+/// If a receive gets a message of a source, MPI fixes which one: the first that it accepts and that no receive posted
+/// earlier has got. This follows from two rules: a posted receive gets the first matching message of a source in the
+/// order of sends, and a message goes to the first posted receive that accepts it. A probe returns the message that a
+/// receive in its place would get.
 pub(super) struct Unreceived {
     by_source: HashMap<(usize, usize), VecDeque<usize>>,
 }

@@ -26,7 +26,7 @@ pub(super) struct Creation {
     tag: i32,
 }
 
-/// Plans new communicators, so that three to eight exist.
+/// Plans new communicators, so that three to nine exist.
 pub(super) fn grow(random: &mut Random, live: &mut Vec<CommPlan>) -> Vec<Creation> {
     let mut creations = Vec::new();
     for number in 0..2 + random.below(2) {

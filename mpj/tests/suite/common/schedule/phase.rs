@@ -100,7 +100,7 @@ impl Phase {
     }
 }
 
-/// Adds a call that frees the communicator after the last call that uses it. Waits for its requests may follow.
+/// Adds a call that frees the communicator after the last call that might use it. Waits for its requests may follow.
 fn free_after_use(program: &mut Vec<Call>, comm: usize) {
     let uses = |call: &Call, messages: bool| match call {
         Call::Recv { pattern, .. } | Call::Iprobe { pattern } => pattern.comm == comm,
