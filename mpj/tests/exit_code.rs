@@ -15,7 +15,7 @@ const MODE: &str = "MPJ_TEST_MODE";
 fn main() -> ExitCode {
     match std::env::var(MODE) {
         Ok(mode) => program(&mode),
-        // `.ci/portable` sets it if the kernel does not start programs of this processor with the emulator.
+        // `.ci/portable` sets it if this program runs in an emulator that the kernel cannot start for its children.
         Err(_) if std::env::var_os("NO_CHILD_PROCESSES").is_some() => {
             let _ = writeln!(
                 std::io::stderr(),

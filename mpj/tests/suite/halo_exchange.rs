@@ -5,7 +5,7 @@ use mpj::{Datatype, Reorder, SplitViews, ViewSpec};
 
 use crate::common::{Sample, ranks};
 
-/// Replaces each cell by the average of itself and its four neighbours. The grid is periodic in both directions.
+/// Returns the averages of each cell and its four neighbours. The grid is periodic in both directions.
 fn average(cells: &[f64], (rows, columns): (usize, usize)) -> Vec<f64> {
     let at = |row: usize, column: usize| cells[row % rows * columns + column % columns];
     let cell = |row: usize, column: usize| {

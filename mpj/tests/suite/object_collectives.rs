@@ -205,7 +205,7 @@ fn different_calls_fail_on_every_rank() {
     errors_of_all(3, |comm| comm.reduce_object(1u8, |a, _| a, comm.rank() % 2).map(drop));
 }
 
-/// As in a broadcast, a value of another type is an error of the receiver. In a reduction it is one of all ranks.
+/// As in a broadcast, a value of another type fails the call of its receiver. In a reduction, it fails all calls.
 #[test]
 fn value_of_another_type_is_an_error() {
     ranks(3, |world| {

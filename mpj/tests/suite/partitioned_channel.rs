@@ -212,7 +212,7 @@ fn raw_pready_checks_part_and_state() {
     });
 }
 
-/// The owner of the memory of one operation (`keep`). Its drop defers a use of the request of another operation.
+/// The owner of the memory of one operation (`keep`). Its drop uses the request of another operation.
 struct UsesOnDrop(Arc<PersistentOperation>, Arc<AtomicBool>);
 
 /// The value that [`UsesOnDrop`] passes to `drop_deferred`.

@@ -13,7 +13,7 @@ use mpj::{DataPath, ErrorClass, World};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Longer than any eager limit.
+/// Elements of a message, which is longer than any eager limit of `smdev` and `shmdev`.
 const LEN: usize = 100_000;
 
 /// Runs `f` on two threads, which `shmdev` connects as it connects processes.

@@ -133,7 +133,7 @@ fn collectives(world: &World) -> Result<(), Failure> {
         assert_eq!(object, vec![root; 100_000 * root]);
     }
     let refused = world.scatter_buffers::<DefaultBlock>(&[], 0).map(drop);
-    // If the cause is longer than the sender's eager limit, the other ranks get the failure without the text.
+    // If the sender has a low eager limit or no credit, the other ranks get the failure without the text.
     let is_cause_or_notice = |refused: &mpj::Error| {
         refused.class() == ErrorClass::Count || refused.to_string().ends_with("failed in a collective")
     };

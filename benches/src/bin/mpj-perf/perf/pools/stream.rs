@@ -2,7 +2,7 @@
 
 pub(super) const LIVE_BLOCKS: usize = 256;
 
-/// Steps before the stream repeats. A timed run is whole repetitions, because parts of the stream differ in size.
+/// Steps before the stream repeats. Timed runs are whole repetitions, because its parts request different sizes.
 pub(super) const STEPS: usize = 1 << 14;
 
 /// The live block to free, and the size of the next block.
