@@ -247,7 +247,7 @@ fn every_call_exchanges_blocks_with_the_neighbours_in_a_grid() {
     }
 }
 
-/// A ring, in which two nodes are connected twice, a star around node 0, and loops at node 0 and at each odd node.
+/// A ring (two edges between two nodes), a star around node 0, and loops at node 0 and at each odd node.
 fn ring_and_star(nodes: usize) -> Vec<Vec<usize>> {
     let mut lists = vec![Vec::new(); nodes];
     for node in 0..nodes {
