@@ -91,10 +91,10 @@ impl Regions {
     }
 }
 
-/// The size of a block, and its run of units, or `None` if the block shares a unit.
+/// The size of a block, and its run of units, which is `None` if the block shares a unit.
 type Block = (usize, Option<Run>);
 
-fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize) -> (f64, f64) {
+fn simulate(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize) -> (f64, f64) {
     let mut random = Random(seed);
     let mut regions = Regions { taken: Vec::new(), fit, growth };
     let mut live: Vec<Option<(usize, Block)>> = vec![None; 256];
@@ -161,7 +161,7 @@ fn main() {
     for (keeps, budget) in budgets {
         for growth in [Growth::Regions, Growth::Range] {
             for fit in [Fit::First, Fit::Best] {
-                let all: Vec<_> = (1..=STREAMS).map(|seed| walk(seed, (fit, growth), budget)).collect();
+                let all: Vec<_> = (1..=STREAMS).map(|seed| simulate(seed, (fit, growth), budget)).collect();
                 let mean = |of: fn(&(f64, f64)) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
                 let least = all.iter().map(|one| one.0).fold(f64::MAX, f64::min);
                 let most = all.iter().map(|one| one.0).fold(0.0, f64::max);

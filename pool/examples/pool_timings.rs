@@ -85,7 +85,7 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     })
 }
 
-/// Two threads, each with 16 live blocks of one size.
+/// Returns the time of the slower of two threads, each with 16 live blocks of `size` bytes.
 fn two_threads<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     let run = |seed| {
         let mut random = Random(seed);

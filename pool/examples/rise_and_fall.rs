@@ -3,8 +3,8 @@
 //!   rise_and_fall [SECONDS] [system]
 //!
 //! Eight threads hold blocks of 64 B to 8 MiB of the global pool, or `Vec`s with `system` (with `LD_PRELOAD`, those of
-//! another allocator). One rise and fall takes 20 s. After SECONDS (40 by default) the threads free everything, sleep for
-//! 5 s, and end; the last line is 10 s later.
+//! another allocator). One rise and fall takes 20 s. After SECONDS (40 by default) the threads free everything, sleep
+//! for 5 s, and end. Printed last: the memory 10 s later, and the mean of the resident memory during SECONDS.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -74,12 +74,12 @@ pub(crate) struct CacheShared {
 }
 
 impl CacheShared {
-    /// The bytes in `large` are 1/`LARGE_SHARE` of the largest total size of the shared regions so far or, while memory
-    /// is returned to the system, of the live blocks.
+    /// The total of `large`, with borrowed bytes, is 1/`LARGE_SHARE` of the largest total size of the shared regions so
+    /// far. In a pool that returns memory to the system, each pass sets it to this share of the live bytes.
     const LARGE_SHARE: u64 = 4;
 
-    /// `budget` is the maximum number of bytes in a thread's small blocks, in its large blocks (without those that use
-    /// `large`), and in the depot.
+    /// `budget` is the maximum number of bytes for each of these: the small blocks of a thread, its large blocks
+    /// (without those that use `large`), and the depot.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
@@ -184,7 +184,7 @@ impl<S: Storage> Arena<S> {
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self, len: usize) -> Result<Block<S>, AllocError> {
-        // A pool whose limit is below a page cannot serve even 0 bytes.
+        // A pool whose limit is below 4096 bytes cannot serve even 0 bytes.
         if len.max(1) > self.max_alloc {
             return Err(self.alloc_error(len, AllocErrorKind::TooLarge));
         }

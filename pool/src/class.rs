@@ -5,7 +5,7 @@ use core::fmt;
 mod size;
 pub(crate) use size::Class;
 
-/// The size of the smallest block of a `Buddy` or `Magazine`, and of a *leaf*, the unit of offsets in a region.
+/// The size in bytes of the smallest block of a `Buddy` or `Magazine`. Their offsets in a region are multiples of it.
 pub const MIN_BLOCK: usize = 64;
 
 /// The largest alignment that pools guarantee.

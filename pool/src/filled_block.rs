@@ -57,7 +57,7 @@ impl<B: RawBuffer> FilledBlock<B> {
         Ok(())
     }
 
-    /// Shortens the written part to `len` bytes.
+    /// Shortens the written part to `len` bytes; has no effect if it is shorter.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -67,12 +67,12 @@ impl<B: RawBuffer> FilledBlock<B> {
         self.block.capacity() - self.len
     }
 
-    /// Returns the key of the shared region of the block, and the offset of the block in it.
+    /// Returns the [`region_offset`](RawBuffer::region_offset) of the block.
     pub fn region_offset(&self) -> Option<(RegionKey, usize)> {
         self.block.region_offset()
     }
 
-    /// Returns the region of the block, which a device registers once for all its blocks.
+    /// Returns the [`region`](RawBuffer::region) of the block.
     pub fn region(&self) -> Option<&Region> {
         self.block.region()
     }

@@ -32,10 +32,10 @@
 //! | a block freed on another thread | a lock per batch of up to 64 blocks; above 512 KiB, a lock per block | the same |
 //! | a block that is not cached | usually one or two locks | the same |
 //! | the first block of a region | the system's time to allocate the pages, once | regions double, 1 MiB to 16 MiB by default |
-//! | a block above half the largest region | a region of its own; at most eight idle ones are kept | whole pages |
+//! | a block above half the largest region | a region of its own; at most eight idle ones are kept | a multiple of 4096 bytes |
 //! | the cache of a thread | | at most 8 MiB in blocks up to 512 KiB, and 8 MiB in larger ones; each at most a 32nd of the limit of the pool |
 //! | the depot | | at most 8 MiB, and a 32nd of the limit |
-//! | large blocks in the caches of all threads, in addition | | a quarter of the largest total size of the regions that blocks share |
+//! | large blocks in the caches of all threads, in addition | | a quarter of the largest total size of the regions that blocks share; with [`Growth::return_after`], of the live bytes |
 //! | bookkeeping | | 0.8 % of a region, outside it; up to 75 KiB per thread and pool |
 //!
 //! `cargo run --release -p mpj-pool --example pool_timings` prints times and peak memory.
@@ -136,8 +136,8 @@ pub type DefaultPool = Magazine<Pages>;
 /// A block of a [`DefaultPool`].
 pub type DefaultBlock = <DefaultPool as Pool>::Block;
 
-/// Returns the pool of this process, which is created on first use and has no limit. It returns pages to the system that
-/// have been free for about a second; see [`Growth::return_after`].
+/// Returns the pool of this process, which is created on first use and has no limit. The pool returns pages that have
+/// been free for about a second to the system; see [`Growth::return_after`].
 ///
 /// ```
 /// use mpj_pool::{Pool, RawBuffer};

@@ -83,7 +83,7 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
 
     unsafe fn grow(&self, bytes: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let head = Self::head(old);
-        // `deallocate` will look for the handle at the position for the new layout.
+        // `deallocate` computes the address of the handle from the new layout.
         if Self::head(new) == head {
             let len = head.checked_add(new.size()).ok_or(AllocError)?;
             // SAFETY: the caller's promise; the handle is stored there again below, in either case.

@@ -27,7 +27,7 @@ pub struct RegionKey(pub u64);
     reason = "the contract devices and buffers rely on when they read and write through the pointer"
 )]
 pub unsafe trait RawBuffer: Send {
-    /// Returns the first byte of the block.
+    /// Returns the address of the first byte of the block.
     fn as_ptr(&self) -> NonNull<u8>;
 
     /// Returns the size in bytes, at least the requested one.
@@ -71,15 +71,15 @@ pub unsafe trait RawBuffer: Send {
 /// 1. `bytes` always returns the same bytes, which neither move nor are unmapped;
 /// 2. `region_of_bytes` always returns the same region, which does not move and contains the bytes.
 ///
-/// The bytes may be uninitialised, but initialised ones stay so. They do not change, but see
-/// [`is_shared`](Self::is_shared).
+/// The bytes may be uninitialised. Initialised bytes stay initialised, and change only as
+/// [`is_shared`](Self::is_shared) says.
 #[expect(unsafe_code, reason = "the contract that buffers rely on when they read messages in place")]
 pub unsafe trait ReadBlock: Send {
     /// Returns the bytes, which may be uninitialised.
     fn bytes(&self) -> &[MaybeUninit<u8>];
 
-    /// Returns whether another process could change the bytes by a defect. A reader must then check a copy of them, not
-    /// the bytes, if an invalid value would be undefined behaviour. The result is always the same.
+    /// Returns whether a defect of another process could change the bytes. If an invalid value would be undefined
+    /// behaviour, the reader must then copy the bytes and check the copy. The result is always the same.
     fn is_shared(&self) -> bool {
         false
     }

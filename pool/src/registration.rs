@@ -111,7 +111,7 @@ impl Registrations {
 /// The memory of a region, and its registrations.
 #[derive(Debug)]
 pub struct Region {
-    /// The first byte.
+    /// The address of the first byte.
     pub base: NonNull<u8>,
     /// The length in bytes.
     pub len: usize,
@@ -150,7 +150,7 @@ impl<S: Storage> RegisteredStorage<S> {
         &self.region
     }
 
-    /// As [`Storage::discard`]. Does nothing if the region is registered: the device would use the old pages.
+    /// As [`Storage::discard`]. Returns false if the region is registered: the device would use the old pages.
     ///
     /// # Safety
     /// As for [`Storage::discard`].
@@ -173,7 +173,7 @@ impl<S: Storage> Deref for RegisteredStorage<S> {
 
 impl<S: Storage> Drop for RegisteredStorage<S> {
     fn drop(&mut self) {
-        // If a device panics here, the storage is not taken, and so leaked too.
+        // If `deregister` panics, the storage is not taken below, and so is leaked too.
         let is_quiesced = self.region.registrations.deregister_all();
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };

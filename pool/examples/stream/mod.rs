@@ -8,7 +8,7 @@ impl Random {
         (((self.0 >> 32) * end as u64) >> 32) as usize
     }
 
-    /// Returns 64 B to 8 MiB, mostly small: 64 · 2^(17 u³).
+    /// Returns a size from 64 B to 8 MiB, usually a small one: 64 · 2^(17 u³).
     pub(crate) fn size(&mut self) -> usize {
         let u = self.below(1 << 24) as f64 / f64::from(1 << 24);
         (64.0 * (17.0 * u * u * u).exp2()) as usize

@@ -141,8 +141,8 @@ impl<S: Storage> RegionEntry<S> {
             let run = u64::MAX >> (64 - count) << first;
             let (at, len) = ((first as usize) << self.chunks.shift, (count as usize) << self.chunks.shift);
             let has_whole_pages = (at | len).is_multiple_of(storage.page_size());
-            // SAFETY: the range has whole pages. The map grants none of its bytes, and the caller's lock prevents that it
-            // does meanwhile.
+            // SAFETY: the range has whole pages, and no block lies in it. The map grants none of it meanwhile, because
+            // the caller has the lock.
             if has_whole_pages && unsafe { storage.discard_unregistered(at, len) } {
                 self.chunks.discard(run);
             }

@@ -8,11 +8,12 @@ use super::{Arena, CacheShared};
 use crate::Storage;
 use crate::cache::{Teardown, ThreadCache};
 
-/// A pool keeps this many bytes when a thread ends.
-const KEPT: usize = 16 << 20;
+/// A pool with at most this many resident bytes discards nothing when a thread ends.
+const MIN_RESIDENT: usize = 16 << 20;
 
 impl<S: Storage> State<S> {
-    /// Handles the next region, if a pass is due. Returns an idle region of one block, and whether the pass has ended.
+    /// If a pass is due, discards idle pages of the next region. Returns an idle region of one block, and whether the
+    /// pass has ended.
     fn return_next(&mut self, now: Instant, after: Duration) -> (Option<RegionEntry<S>>, bool) {
         let frees = self.direct_frees();
         let Returning { next, due, frees: last, .. } = &mut self.returning;
@@ -32,10 +33,10 @@ impl<S: Storage> State<S> {
         (idle, false)
     }
 
-    /// Returns whether most of the memory is free and the pool has enough of it that it should return it at once.
+    /// Returns whether the pool has more than `MIN_RESIDENT` resident bytes, and its blocks at most a quarter as many.
     fn is_mostly_free(&self) -> bool {
         let resident: usize = self.slots.iter().flatten().map(|entry| entry.chunks.resident_bytes()).sum();
-        resident > KEPT && self.granted_bytes() <= resident / 4
+        resident > MIN_RESIDENT && self.granted_bytes() <= resident / 4
     }
 }
 
@@ -45,7 +46,7 @@ impl CacheShared {
         self.large.add(more);
     }
 
-    /// Adjusts the bytes for large blocks to the live blocks. Threads return such blocks in each of their turns.
+    /// Sets the total of `large` to a share of the live bytes. A later pass removes the bytes that threads now borrow.
     fn adjust_large<S: Storage>(&self, state: &mut State<S>) {
         let wanted = state.alloc_counters().live_bytes() / Self::LARGE_SHARE;
         let now = state.returning.large;

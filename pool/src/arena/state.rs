@@ -24,7 +24,7 @@ pub(super) struct State<S: Storage> {
     teardown_claimed: bool,
 }
 
-/// The progress of the passes over the regions. A pass takes a region at a time, so that the lock is held briefly.
+/// The progress of the passes that return memory. A pass takes a region at a time, so that the lock is held briefly.
 #[derive(Debug, Default)]
 pub(super) struct Returning {
     /// The slot of the next region.
@@ -161,7 +161,7 @@ impl<S: Storage> State<S> {
 
     /// Grows a live block in place, for a request of `len` bytes. Returns `None` if that is impossible.
     ///
-    /// Counts the bytes of a request and of a free, but neither an allocated nor a freed block.
+    /// Counts the bytes as an allocation and a free do, but no block.
     pub(super) fn grow(&mut self, location: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = location.class?;
         let entry = self.slots.get_mut(location.slot)?.as_mut()?;
@@ -245,7 +245,7 @@ impl<S: Storage> State<S> {
         sum
     }
 
-    /// Returns the number of blocks freed under the lock, with which `RegionEntry::idle_since` is compared.
+    /// Returns the number of blocks freed under the lock or by exited threads: the clock of `RegionEntry::idle_since`.
     pub(super) fn direct_frees(&self) -> u64 {
         self.alloc_counters.frees
     }

@@ -20,7 +20,8 @@ impl AllocCounters {
         self.hits += other.hits;
     }
 
-    /// The result is too low if a block was freed by a thread whose counts were read after the allocating thread's.
+    /// The result for a sum is too low if, between the reads of two threads' counts, the first thread allocated a block
+    /// and the second freed it.
     pub(crate) fn live_blocks(&self) -> u64 {
         self.allocs.saturating_sub(self.frees)
     }

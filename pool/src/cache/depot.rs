@@ -1,7 +1,7 @@
 use super::{BlockPtr, CLASSES, Class, ThreadCache};
 use crate::sync::{ByteBudget, Lock};
 
-/// Free blocks that threads exchange. Each class has its own lock, which a batch of blocks takes once.
+/// Free blocks that threads exchange. Each class has its own lock, which is taken once for a batch of blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
     bins: [Lock<DepotBin>; CLASSES],
@@ -121,7 +121,7 @@ impl Depot {
         cleared
     }
 
-    /// Removes and returns the blocks of all classes of which no thread has requested or stored one since the last call.
+    /// Removes and returns all blocks of the classes that no thread has requested or stored since the last call.
     pub(crate) fn take_stale(&self) -> Vec<BlockPtr> {
         let mut stale = Vec::new();
         for class in (0..CLASSES).filter_map(Class::new) {

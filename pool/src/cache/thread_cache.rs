@@ -55,7 +55,7 @@ pub(crate) struct ThreadCache {
     requested_bytes: OwnerCounter,
     /// Allocations of a fetched block, or of a larger cached one after the fetch of a small block failed.
     misses: OwnerCounter,
-    /// In bytes, for small blocks and for large ones.
+    /// The bytes that no magazine has reserved, for small blocks and for large ones.
     budget_left: [Cell<usize>; 2],
     /// Bytes for large blocks taken from the budget that all threads share.
     borrowed: Cell<usize>,
@@ -236,7 +236,7 @@ impl ThreadCache {
         calls.is_multiple_of(32)
     }
 
-    /// Returns whether `after` has passed since this last returned true or, in the first call, since never.
+    /// Returns true in the first call, and then when `after` has passed since the last call that returned true.
     pub(crate) fn is_turn(&self, now: Instant, after: Duration) -> bool {
         let is_turn = self.last_turn.get().is_none_or(|last| now.saturating_duration_since(last) >= after);
         if is_turn {
@@ -259,8 +259,8 @@ impl ThreadCache {
     /// Returns the class from which to take budget for `class`, or `None` if no class qualifies or `class` needs none.
     ///
     /// Candidates are small if `class` is small, and otherwise large. A small candidate must free enough for one block
-    /// of `class`. Classes that were not used since the last call come first, then those with the largest part of
-    /// the budget. A class in use is taken only if its part is at least that of `class`.
+    /// of `class`, together with the unreserved budget. Classes that were not used since the last call come first, then
+    /// those with the largest part of the budget. A class in use is taken only if its part is at least that of `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.capacity.get() == stack.max_capacity {

@@ -16,7 +16,7 @@ pub(crate) const UNCACHED: u64 = 0;
 
 type CacheRef = (u64, NonNull<ThreadCache>);
 
-/// The caches of a thread by pool id. It has no destructor.
+/// The caches of a thread by pool id. It has no destructor, so an access needs no initialisation check.
 struct CacheTable {
     /// The cache used last. The CPU can use it speculatively while the id of a block's pool is being loaded.
     last: Cell<CacheRef>,

@@ -69,7 +69,7 @@ pub enum Backing {
 /// The bytes may be uninitialised.
 #[expect(unsafe_code, reason = "the contract that pools rely on when they give out addresses")]
 pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
-    /// Returns the first byte.
+    /// Returns the address of the first byte.
     fn base(&self) -> NonNull<u8>;
 
     /// Returns the length in bytes.
@@ -83,7 +83,7 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Returns the kind of memory.
     fn backing(&self) -> Backing;
 
-    /// Returns the key by which other processes identify this memory, if they can.
+    /// Returns the key by which other processes identify this memory, or `None` if they cannot map it.
     fn key(&self) -> Option<RegionKey> {
         None
     }

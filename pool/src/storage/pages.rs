@@ -65,7 +65,7 @@ fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
     let map = Arc::clone(map);
     let work = move || {
         for at in (from..to).step_by(HUGE) {
-            // This thread has the last handle of the mapping, so no one will use the pages.
+            // If this thread has the last handle of the mapping, the pages will not be used.
             let is_alone = Arc::strong_count(&map) == 1;
             if is_alone || sys::populate(&map, at, HUGE.min(to - at)).is_err() {
                 return;

@@ -83,7 +83,7 @@ impl SegmentView {
         RegionKey(self.epoch)
     }
 
-    /// Returns the first byte after the header.
+    /// Returns the address of the first byte after the header.
     pub fn base(&self) -> NonNull<u8> {
         let base = self.map.as_mut_ptr().wrapping_add(HEADER);
         // SAFETY: invariant 1: the mapping is longer than its header, so the address is inside it, and not null.
@@ -162,7 +162,7 @@ impl SegmentView {
         })
     }
 
-    /// Borrows the descriptor of the file, which a further peer can attach.
+    /// Borrows the descriptor of the file, for another process to attach.
     ///
     /// # Safety
     /// The descriptor and its duplicates are only passed on, attached (in any process), or read from. Writes and holes

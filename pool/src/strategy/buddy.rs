@@ -80,12 +80,12 @@ impl Growth {
         self
     }
 
-    /// Returns unused pages to the system: about every `idle`, those without a block both now and the last time.
+    /// Returns pages to the system: about every `idle`, those that have no block and had none the last time.
     ///
     /// Only a [`Magazine`](crate::Magazine) does so, and only with storages that can
     /// [discard](Storage::discard) pages and are not registered with a device. It has no thread for this: threads do it
     /// when they need more blocks than they cache or have no room for freed ones, and when they end. Each thread first
-    /// returns its cached blocks of sizes that it has not used meanwhile.
+    /// returns its cached blocks of sizes that it has not used meanwhile, and all above 512 KiB.
     ///
     /// ```
     /// use std::time::Duration;
@@ -124,8 +124,8 @@ const fn power(bytes: usize) -> usize {
 /// A pool over buddy allocators, one for each region.
 ///
 /// The size of a block is the smallest power of two that holds the request, at least 64 bytes. A block with a region of
-/// its own has whole pages, and can be up to twice as large as the request. The map of free blocks lies outside the
-/// memory. All threads share one lock.
+/// its own has a multiple of 4096 bytes, and can be up to twice as large as the request. The map of free blocks lies
+/// outside the memory. All threads share one lock.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool, RawBuffer};

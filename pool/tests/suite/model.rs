@@ -23,7 +23,7 @@ enum Operation {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    // Sizes spread evenly over their logarithms, sometimes a power of two or a neighbour of it, and sometimes 0.
+    // Sizes of all magnitudes, sometimes a power of two or a neighbour of it, and sometimes 0.
     let size = prop_oneof![
         4 => (0u32..18, any::<prop::sample::Index>()).prop_map(|(bits, at)| at.index(1 << bits) + (1 << bits >> 1)),
         2 => (6u32..18, 0usize..3).prop_map(|(bits, near)| (1 << bits) + near - 1),

@@ -8,7 +8,6 @@ use mpj_pool::{
     Access, Heap, Magazine, Pages, Pool, RawBuffer, Region, RegionRegistration, RegisterError, Unpooled,
 };
 
-/// Records the registered ranges by their first address.
 #[derive(Debug, Default)]
 struct MockDevice {
     ranges: Mutex<BTreeMap<usize, (usize, Access)>>,

@@ -15,8 +15,7 @@ fn duplicate(segment: &SharedStorage) -> OwnedFd {
     unsafe { segment.borrow_fd() }.try_clone_to_owned().unwrap()
 }
 
-/// Creates a memfd of `len` bytes with `seals`. Its header is that of a valid segment of `like` bytes, modified by
-/// `change`.
+/// Creates a memfd of `len` bytes with `seals`, and with the header of a segment of `like` bytes after `change`.
 fn forge(len: u64, like: usize, seals: SealFlags, change: impl FnOnce(&mut [u8])) -> OwnedFd {
     let mut header = [0; 4096];
     File::from(duplicate(&SharedStorage::create(like).unwrap())).read_exact_at(&mut header, 0).unwrap();

@@ -3,7 +3,8 @@
 //! * `page_size()`: the size of an ordinary page;
 //! * `advise_huge(map, at, len)`: requests huge pages for a private mapping. Returns whether the system accepted;
 //! * `fault_in(map, at, len)`: allocates memory for an unused range of zero bytes;
-//! * `populate(map, at, len)`: as `fault_in`, for a range in use, which keeps its content; fails unless `POPULATES`;
+//! * `populate(map, at, len)`: as `fault_in`, for a range in use, which keeps its content; it can fail;
+//! * `POPULATES`: whether `populate` can succeed;
 //! * `discard(map, at, len)`: frees the pages of a range of a private mapping. Returns whether the system did;
 //! * `reserve(len)`: maps huge pages of the system's reserve.
 //!

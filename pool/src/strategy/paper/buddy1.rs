@@ -6,7 +6,7 @@ use super::{BlockPos, CHUNK, FreeLists, Level, MAX_REGION, PaperBlock, PaperPool
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
-/// Storage that only live blocks can change.
+/// Storage that no other process can change.
 ///
 /// # Safety
 /// Only a pool over this storage and the handles of its live blocks write to the memory of this storage.
