@@ -273,7 +273,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
 }
 
 impl<R: ReadBlock, M> Buffer<R, M> {
-    /// Returns the block, and discards the message.
+    /// Returns the block, which still contains the static part, and frees the dynamic part.
     pub fn into_block(self) -> R {
         self.block.into_block()
     }

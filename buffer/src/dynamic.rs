@@ -220,7 +220,7 @@ impl Chain {
     /// Counts `count` more bytes as pushed.
     ///
     /// # Safety
-    /// The first `count` bytes of the [`spare_raw`](Self::spare_raw) are initialised, and it has at least `count` bytes.
+    /// [`spare_raw`](Self::spare_raw) has at least `count` bytes, and the first `count` are initialised.
     pub(crate) unsafe fn assume_pushed(&mut self, count: usize) {
         if let Some(tail) = &mut self.tail {
             let end = tail.bytes.end() + count;

@@ -102,7 +102,7 @@ pub enum FormatError {
         /// The count.
         count: u64,
     },
-    /// A padding byte is not zero.
+    /// A padding byte, or the reserved byte of the message header, is not zero.
     Padding {
         /// Offset of the byte.
         at: u64,

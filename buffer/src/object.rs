@@ -68,7 +68,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// Opens the next section, which must have objects encoded by [`Postcard`], and returns their number.
     ///
     /// # Errors
-    /// As [`section`](Self::section), [`ReadError::WrongCodec`], [`ReadError::WrongSchema`].
+    /// As [`section`](Self::section), and [`ReadError::WrongCodec`] or [`ReadError::WrongSchema`].
     pub fn object_section(&mut self) -> Result<u64, ReadError> {
         self.open_next(SectionTag::objects(Postcard::ID, 0))
     }
@@ -101,8 +101,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// Reads an object written by the codec `C`. It may borrow strings and bytes from the message.
     ///
     /// # Errors
-    /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not contiguous. In a
-    /// received message every value is contiguous. [`ReadError::Shared`] if the block [is shared](ReadBlock::is_shared).
+    /// As [`read_object_with`](Self::read_object_with); [`ReadError::Split`] if the value is not contiguous (the values
+    /// of a received message are); [`ReadError::Shared`] if the block [is shared](ReadBlock::is_shared).
     ///
     /// # Examples
     /// ```

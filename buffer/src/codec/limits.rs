@@ -74,7 +74,7 @@ impl Limits {
                 None => return Err(self.fail(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })),
             }
         }
-        // `has_read_bytes` is now set for the enclosing sequence, too, because the length of this sequence has bytes.
+        // `has_read_bytes` is now set for the enclosing sequence, because the length of this sequence has bytes.
         Ok((value, has_bytes))
     }
 }

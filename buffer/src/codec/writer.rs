@@ -20,8 +20,8 @@ pub struct RecordWriter<'a> {
 /// # Invariants
 /// 1. The `left` bytes from `at` on are the end of the chain's tail. The writer that holds the cursor borrows the chain
 ///    mutably, so no other code uses them; no two writers have cursors into the same bytes.
-/// 2. The bytes from the start of the chain's spare bytes to `at` are in the tail and initialised: they were pushed, but
-///    the chain does not count them yet. Neither applies to [`NOWHERE`](Self::NOWHERE), which has no bytes.
+/// 2. The bytes from the start of the chain's spare bytes to `at` are in the tail and initialised: they were pushed,
+///    but the chain does not count them yet. Neither invariant applies to [`NOWHERE`](Self::NOWHERE): it has no bytes.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: NonNull<u8>,

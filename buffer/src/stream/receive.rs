@@ -124,8 +124,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         stream.read_exact(&mut header)?;
         let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
-        // `io::copy` reads into its own memory, or into that of the `BufWriter`, and zeroes neither for streams of std. For
-        // other streams, it zeroes each once.
+        // `io::copy` reads into its own memory, or into that of the `BufWriter`, and zeroes neither for streams of std.
+        // For other streams, it zeroes each once.
         let mut rest = stream.take(missing as u64);
         if missing < READ_LEN / 4 {
             io::copy(&mut rest, &mut body)?;
@@ -155,7 +155,7 @@ pub enum Received<R: RawBuffer> {
 /// Receives messages from a stream in portions of any size: for non-blocking sockets and async runtimes.
 ///
 /// The caller passes bytes to [`feed`](Self::feed), or a stream to [`read`](Self::read). The receiver has at most one
-/// block, for a message of at most `limit` bytes. Only a stream that blocks makes it wait.
+/// block, for a message of at most `limit` bytes. It waits only in a read of a blocking stream.
 ///
 /// # Errors
 /// After a [`ReceiveError`]:
@@ -262,8 +262,8 @@ impl<P: Pool> Receiver<P> {
     }
 
     /// Takes bytes from the front of `input`, up to the end of one message, and returns that message. `None` means that
-    /// all bytes were taken and more are needed. A message that [`read`](Self::read) has read ahead is returned first, and
-    /// `input` is unchanged.
+    /// all bytes were taken and more are needed. If [`read`](Self::read) has read a message ahead, returns it first and
+    /// leaves `input` unchanged.
     ///
     /// # Errors
     /// Those of the [type](Self#errors), except `Io`. Then `input` begins with the first byte that was not taken.

@@ -91,7 +91,7 @@ fn read<T: Element + PartialEq + Debug>(buffer: &mut Buffer<Heap, Reading>, valu
 
 #[test]
 fn all_kinds_round_trip_in_both_orders() {
-    // Shorter and longer than 64 bytes, from which AVX2 is used.
+    // Slices shorter and longer than 64 bytes: the copy of a longer one uses AVX2.
     for count in [2, 38, 1026] {
         macro_rules! numbers {
             ($($type:ident)*) => {$(

@@ -98,7 +98,6 @@ fn short_writes_are_continued() {
     assert_eq!(message.write_to(&mut nothing).unwrap_err().kind(), ErrorKind::WriteZero);
 }
 
-/// Returns both ends of a connection.
 fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -121,7 +120,7 @@ fn more_segments_than_the_system_accepts_are_written() {
 
 #[test]
 fn write_to_a_nonblocking_stream_can_be_repeated() {
-    // It is longer than the buffers of the connection.
+    // The message is longer than the buffers of the connection.
     let message = sample(1000);
     let (out, mut into) = connected();
     out.set_nonblocking(true).unwrap();
