@@ -3,9 +3,9 @@
 //! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
 //! `extern crate self as core` makes `::core` the program's own. So the generated code proves its claims by functions
 //! of [`struct@Datatype`], and names this type as the return type of [`Equivalent::datatype`]: a path to another type
-//! does not compile. It computes field offsets without `offset_of!`. A field's type can be a macro that expands to other
-//! code at each place, so the bodies of the generated functions contain no such type: the compiler infers the types from
-//! the fields.
+//! does not compile. It computes field offsets without `offset_of!`. A field's type can be a macro that expands to
+//! different code at each place, so the bodies of the generated functions contain no field type: the compiler infers
+//! the types from the fields.
 //!
 //! Redefined names have no effect, including those of the standard library:
 //! ```
@@ -206,8 +206,8 @@ impl Datatype {
     pub fn derived_received<T, F: for<'received> Received<'received>>(_: fn(*const T) -> *const F) {}
 }
 
-/// The cache of a derived datatype. As a parameter, it has exactly the type of the static that the macro generates: a
-/// reference to a concrete type could be the result of a conversion by the program.
+/// The cache of a derived datatype. It is a type parameter, so that the argument has exactly the type of the generated
+/// static. A parameter of a concrete type would accept a reference that `Deref` of the program's type returns.
 ///
 /// # Safety
 /// A new cell is empty, and later contains only what `build` has returned.
@@ -215,8 +215,8 @@ pub unsafe trait DatatypeCell {
     fn get_or_build(&self, build: impl FnOnce() -> Datatype) -> Datatype;
 }
 
-// SAFETY: only `OnceLock::new` makes one in a constant, and only generated code has access to the generated static. That
-// code contains no expression or type of the program.
+// SAFETY: only `OnceLock::new` makes one in a constant, and only generated code has access to the generated static.
+// That code contains no expression or type of the program.
 unsafe impl DatatypeCell for OnceLock<Datatype> {
     fn get_or_build(&self, build: impl FnOnce() -> Datatype) -> Datatype {
         self.get_or_init(build).clone()

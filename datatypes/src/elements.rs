@@ -175,7 +175,7 @@ impl Datatype {
     }
 
     /// Returns, for a packed position inside `count` items: the width of the numbers there, the number of bytes of the
-    /// current number before the position, and a lower bound of the packed bytes of such numbers from there on.
+    /// current number before the position, and a lower bound of the packed bytes from there on that have this width.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
         let (mut datatype, mut count, mut position) = (self.clone(), count, position);
         loop {

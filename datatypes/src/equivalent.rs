@@ -28,7 +28,7 @@ use core::marker::PhantomData;
     note = "a `Vec`, `String` or `Box` is a pointer: send what it points to, or the whole by `send_object`"
 )]
 pub unsafe trait Equivalent: Copy + 'static {
-    /// The primitive that the type is, if it is one; then callers need no [`Datatype`](struct@Datatype).
+    /// The primitive, if the type is a single one; callers then need no [`Datatype`](struct@Datatype).
     const PRIMITIVE: Option<Primitive> = None;
 
     /// Returns the datatype of one value.

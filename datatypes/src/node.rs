@@ -230,8 +230,8 @@ impl Datatype {
         }
     }
 
-    /// Returns the length in bytes of the blocks of an item if the type is a nest of up to four loops or a list of equal
-    /// blocks. Returns `None` for other types, such as lists of structures.
+    /// Returns the length in bytes of the blocks of an item if the type is one block, a nest of up to four loops over
+    /// blocks, or a list of equal blocks. Returns `None` for other types, such as lists of structures.
     ///
     /// ```
     /// use mpj_datatypes::Datatype;

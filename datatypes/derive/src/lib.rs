@@ -36,8 +36,8 @@ fn run(input: proc_macro::TokenStream, facade: &FacadeCrate) -> proc_macro::Toke
     expand(&input, facade).unwrap_or_else(|why| rejected(&input, facade, &why)).into()
 }
 
-/// Returns the expansion for a rejected structure: the error and, for `mpj`, empty implementations of the buffer traits.
-/// Without them the compiler would report a second error at each use of the structure as a buffer.
+/// Returns the expansion for a rejected structure: the error and, for `mpj`, implementations of the buffer traits.
+/// Without these the compiler would report a second error at each use of the structure as a buffer.
 fn rejected(input: &DeriveInput, facade: &FacadeCrate, why: &syn::Error) -> TokenStream {
     let error = why.to_compile_error();
     let Ok(krate) = crate_path(input, facade) else { return error };
@@ -109,8 +109,8 @@ fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream>
             }
         }
 
-        // SAFETY: `derived` compiles only if every field is `Receivable`, and only if its return type is the datatype of
-        // the trait, so that no other type checks the fields. The compiler infers their types.
+        // SAFETY: `derived` compiles only if every field is `Receivable`, and only if its return type is the datatype
+        // of the trait, so that no other type checks the fields. The compiler infers their types.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
             fn derived() -> #krate::Datatype {

@@ -27,7 +27,7 @@ impl Datatype {
         step.checked_mul(self.extent()).ok_or(TypeError::Extent { count, step })
     }
 
-    /// Returns the layout of `lowered` with another constructor. Validation visits the pieces of `lowered`.
+    /// Returns the layout of `lowered` with the constructor `envelope`. Validation visits the pieces of `lowered`.
     fn from_lowered(lowered: Datatype, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
         let node = lowered.node();
         Ok(Datatype::from_node(Node {

@@ -200,7 +200,7 @@ pub(super) unsafe fn copy_bytes<D: Direction>(user: *mut u8, packed: *mut u8, le
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-/// Makes (pack, unpack).
+/// Makes the pair (pack kernel, unpack kernel).
 pub(super) struct KernelPair<M>(PhantomData<M>);
 
 impl<M> KernelPair<M> {

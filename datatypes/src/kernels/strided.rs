@@ -120,8 +120,8 @@ unsafe fn copy_part<D: Direction>(strided: &Strided, origin: *mut u8, args: Kern
     let steps = steps(column.stride as isize);
     let kernel = D::of(strided.tiles);
     while whole > 0 {
-        // The next whole rows, or else the next blocks of this row. `columns` is not 0, because the range ends within
-        // the items (point 1 of `Kernel`), so that blocks are left in this row.
+        // The next whole rows or, if no whole row follows, the next blocks of this row. `columns` is not 0, because the
+        // range ends within the items (point 1 of `Kernel`), so that blocks are left in this row.
         let at_start = last > 0 && o.at[last] == 0;
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };
