@@ -96,7 +96,7 @@ pub fn listen_on_network(config: &Config, port: u16) -> Result<Vec<Listener>, St
         match socket::listen_again(SocketAddr::new(ip, port), BACKLOG) {
             Ok(listener) => listeners.push(listener),
             Err(Errno::ADDRNOTAVAIL) => {
-                failure = format!("{ip} cannot be used yet: the kernel checks whether another host has it");
+                failure = not_usable_yet(ip);
             }
             Err(error) => return Err(explain(&format!("port {port} of {ip}"), error)),
         }
@@ -104,15 +104,23 @@ pub fn listen_on_network(config: &Config, port: u16) -> Result<Vec<Listener>, St
     if listeners.is_empty() { Err(failure) } else { Ok(listeners) }
 }
 
+fn not_usable_yet(ip: IpAddr) -> String {
+    format!("{ip} cannot be used yet: the kernel checks whether another host has it")
+}
+
 fn listen_at(ip: IpAddr, range: Option<PortRange>) -> Result<Listener, String> {
+    let cannot_listen = |error| match error {
+        Errno::ADDRNOTAVAIL => not_usable_yet(ip),
+        error => explain("cannot listen", error),
+    };
     let Some(range) = range else {
-        return socket::listen(SocketAddr::new(ip, 0), BACKLOG).map_err(|e| explain("cannot listen", e));
+        return socket::listen(SocketAddr::new(ip, 0), BACKLOG).map_err(cannot_listen);
     };
     for port in range.ports(std::process::id()) {
         match socket::listen(SocketAddr::new(ip, port), BACKLOG) {
             // A port below 1024 can be forbidden, while another one of the range is not.
             Err(Errno::ADDRINUSE | Errno::ACCESS) => {}
-            outcome => return outcome.map_err(|e| explain("cannot listen", e)),
+            outcome => return outcome.map_err(cannot_listen),
         }
     }
     Err(format!(

@@ -43,21 +43,26 @@ impl HangReport {
 }
 
 impl Job<'_> {
-    /// Queries every running process that has joined. If a query is pending, only adds the reason to it.
+    /// Queries every running process that has joined. Only adds the reason to a pending query, unless that one does not
+    /// tell the processes that the job ends.
     pub(crate) fn query_blocked(&mut self, reason: Reason) {
+        let job_ends = reason != Reason::Quit;
+        let mut reasons = vec![reason];
         if let Some(report) = &mut self.hang_report {
-            return report.reasons.push(reason);
+            if !job_ends || report.reasons.iter().any(|known| *known != Reason::Quit) {
+                return report.reasons.push(reason);
+            }
+            reasons.append(&mut report.reasons);
         }
         let mut expected = 0;
         let plane = &self.plane;
         let running = self.processes.iter_mut().enumerate().filter(|(_, member)| member.status.is_none());
         for (_, member) in running.filter(|(index, _)| plane.has_joined(*index)) {
             expected += member.process.ranks.len();
-            member.control.send(&ToProcess::QueryBlocked { job_ends: reason != Reason::Quit }, None);
+            member.control.send(&ToProcess::QueryBlocked { job_ends }, None);
         }
         let until = Instant::now() + REPLY_LIMIT;
-        self.hang_report =
-            Some(HangReport { until, reasons: vec![reason], expected, replies: BTreeMap::new() });
+        self.hang_report = Some(HangReport { until, reasons, expected, replies: BTreeMap::new() });
     }
 
     /// If the query is complete or its time is over, makes the table and handles the events that caused the query.

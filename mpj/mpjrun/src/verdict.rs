@@ -155,9 +155,10 @@ fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let signal =
         || tied().find(|failure| matches!(failure.kind, FailureKind::Exited(ExitStatus::Signal(_), _)));
     let mut cause = abort.or_else(signal).unwrap_or(first);
-    // At most one step per failure, because two failures can name each other as cause.
-    for _ in failures {
-        let failure_of = |rank: u32| failures.iter().find(|failure| failure.ranks.contains(&rank));
+    let failure_of = |rank: u32| failures.iter().find(|failure| failure.ranks.contains(&rank));
+    // Failures can name each other as cause.
+    let mut visited = BTreeSet::new();
+    while visited.insert(cause.process) {
         match cause.caused_by.and_then(failure_of) {
             Some(named_cause) if !named_cause.blames(&cause.ranks) => cause = named_cause,
             _ => break,

@@ -232,6 +232,9 @@ impl fmt::Display for StorageError {
             Range { offset, len, size } => {
                 write!(f, "{len} bytes at offset {offset} exceed the segment of {size} bytes")
             }
+            Refused { asked: 0, call, errno } => {
+                write!(f, "{call}: {}", io::Error::from_raw_os_error(errno))
+            }
             Refused { asked, call, errno } => {
                 write!(f, "{call} for {asked} bytes: {}", io::Error::from_raw_os_error(errno))
             }

@@ -45,14 +45,18 @@ impl QpConnection {
             return Err(PostError::Again);
         }
         let number = sending.posted + 1;
+        // Set before the post: the thread that polls the completion must not overlook this read.
+        self.reading.store(true, Ordering::Release);
         // SAFETY: the caller's promise.
         let read =
             unsafe { self.qp.read(WrId::Sent(number).id(), (base, len, lkey), (key.addr + at, key.rkey)) };
-        read.map_err(|e| PostError::Broken(format!("ibv_post_send of a read: {e}")))?;
+        if let Err(error) = read {
+            self.reading.store(!sending.reads.is_empty(), Ordering::Release);
+            return Err(PostError::Broken(format!("ibv_post_send of a read: {error}")));
+        }
         sending.posted = number;
         sending.signalled = number;
         sending.reads.push_back((number, op));
-        self.reading.store(true, Ordering::Release);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ fn sender_of_a_malformed_frame_is_reported_dead() {
         ("a short head", |_| vec![frame(vec![2; 7], 0)]),
         ("a head between short and long", |_| vec![frame(vec![2; 20], 0)]),
         ("a long head that is cut off", |_| vec![frame(vec![2; 41], 0)]),
+        ("a head too long", |_| vec![frame(vec![2; 45], 0)]),
         ("a key too long", |_| vec![frame(rts(0, 1, 100), 129)]),
         ("a streamed key too long", |_| vec![Step::Begin(1, rts(0, 1, 100), 129)]),
         ("kind 0", |_| vec![frame(head(0, 1, 0, 1, [0; 4]), 0)]),

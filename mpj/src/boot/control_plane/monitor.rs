@@ -179,16 +179,13 @@ impl JobMonitor {
 
     /// Describes the failure that began with the death of `first`. If that rank failed because of another one that has
     /// failed as well, the other one is the cause, and so on. The chain of causes ends at a rank that has aborted the
-    /// job, or when it returns to `first`. An abort with code 0 does not hide a panic that no other rank has caused.
+    /// job, or when it returns to a rank. An abort with code 0 does not hide a panic that no other rank has caused.
     fn describe(&self, first: u32) -> JobEnd {
-        let mut root = first;
-        for _ in 0..self.failures.len() {
+        let (mut root, mut visited) = (first, BTreeSet::new());
+        while visited.insert(root) && !self.has_aborted(root) {
             match self.causes.get(&root).filter(|cause| self.failures.contains_key(cause)) {
-                Some(cause) if !self.has_aborted(root) => root = *cause,
-                _ => break,
-            }
-            if root == first {
-                break;
+                Some(cause) => root = *cause,
+                None => break,
             }
         }
         let panicked = |rank: &u32| self.code_of(*rank) == Some(PANICKED) && !self.causes.contains_key(rank);
