@@ -1,7 +1,7 @@
 //! The progress thread of a rank, which makes progress while no other thread does.
 //!
-//! It exists if the parameter [`PROGRESS`] requests it, or from the first time that a future is pending and nothing
-//! else makes progress for it ([`AsyncWait`]). In the second case it runs only while futures are pending.
+//! It exists if the parameter [`PROGRESS`] requests it, or from the first time that a future is pending and there is no
+//! driver descriptor ([`AsyncWait`]). In the second case it runs only while futures are pending.
 //!
 //! ```text
 //!            needed               another thread waits
@@ -49,7 +49,7 @@ struct Shared {
     /// Whether the thread runs even if no future is pending.
     is_permanent: AtomicBool,
     is_stopped: AtomicBool,
-    /// Whether the thread holds the progress lock, or is about to try it.
+    /// Whether the thread holds the progress lock, or waits for it.
     is_driving: AtomicBool,
     /// Whether another thread wants the progress lock, or has taken it.
     is_relieved: AtomicBool,
@@ -110,7 +110,7 @@ impl Background {
     }
 }
 
-/// A future waits for an operation of an engine: until this is dropped, a thread or the owner of a
+/// The wait of a future for an operation of an engine. Until it is dropped, the progress thread or the owner of a
 /// [`DriverFd`](super::DriverFd) makes progress.
 pub struct AsyncWait {
     engine: Arc<Engine>,
@@ -119,9 +119,9 @@ pub struct AsyncWait {
 }
 
 impl AsyncWait {
-    /// Declares that a future waits for the operation that `what` describes, and starts the progress thread if nothing
-    /// else makes progress for it. Returns `None` if the thread cannot be started or the engine is closed; the task
-    /// must then poll.
+    /// Declares that a future waits for the operation that `what` describes, and starts the progress thread unless a
+    /// driver descriptor exists. Returns `None` if the thread is needed and cannot be started, for example because the
+    /// engine is closed; the task must then poll.
     pub fn begin(engine: &Arc<Engine>, what: WaitReason) -> Option<Self> {
         let shared = &engine.background.0;
         shared.futures.fetch_add(1, Ordering::SeqCst);
@@ -170,7 +170,7 @@ impl Engine {
         self.background.0.drivers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Discounts a driver descriptor. Futures that are still pending get a progress thread.
+    /// Removes a driver descriptor from the count. Futures that are still pending get a progress thread.
     pub(super) fn remove_driver(self: &Arc<Self>) {
         let shared = &self.background.0;
         if shared.drivers.fetch_sub(1, Ordering::SeqCst) == 1 && shared.futures.load(Ordering::SeqCst) > 0 {
@@ -178,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Starts the thread, or wakes it if it is parked. Returns whether there is one.
+    /// Starts the thread, or wakes it if it is parked or stands by. Returns false if it cannot be started or must end.
     fn start_background(self: &Arc<Self>) -> bool {
         let shared = &self.background.0;
         let mut state = lock(&shared.thread);

@@ -178,12 +178,12 @@ impl fmt::Display for BlockedCall {
 #[derive(Debug, Default)]
 pub(crate) struct BlockedThreads {
     next: AtomicU64,
-    /// The pending waits, by their number. A rank can have many pending futures.
-    asleep: Mutex<HashMap<u64, Sleeper>>,
+    /// By the number of the wait. A rank can have many pending futures.
+    pending: Mutex<HashMap<u64, Pending>>,
 }
 
 #[derive(Clone, Debug)]
-struct Sleeper {
+struct Pending {
     wait: WaitReason,
     since: Instant,
     number: u32,
@@ -204,12 +204,12 @@ impl BlockedThreads {
     pub(super) fn add(&self, wait: WaitReason) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (number, thread) = (thread_number(), std::thread::current());
-        lock(&self.asleep).insert(id, Sleeper { wait, since: Instant::now(), number, thread });
+        lock(&self.pending).insert(id, Pending { wait, since: Instant::now(), number, thread });
         id
     }
 
     pub(super) fn remove(&self, id: u64) {
-        let removed = lock(&self.asleep).remove(&id);
+        let removed = lock(&self.pending).remove(&id);
         // This might drop the last handle of a channel.
         drop(removed);
     }
@@ -225,10 +225,10 @@ impl Engine {
     /// Returns the waits of this rank: of pending futures, and of threads that have slept or parked; the longest first.
     pub fn waits(&self) -> Vec<BlockedCall> {
         let world = self.site.size;
-        let asleep: Vec<Sleeper> = lock(&self.waits.asleep).values().cloned().collect();
-        let mut waiting: Vec<BlockedCall> = asleep
+        let pending: Vec<Pending> = lock(&self.waits.pending).values().cloned().collect();
+        let mut waiting: Vec<BlockedCall> = pending
             .into_iter()
-            .map(|Sleeper { wait, since, number, thread }| BlockedCall { wait, world, since, number, thread })
+            .map(|Pending { wait, since, number, thread }| BlockedCall { wait, world, since, number, thread })
             .collect();
         waiting.sort_by_key(|waiting| waiting.since);
         waiting

@@ -12,8 +12,8 @@ use crate::fault::Fault;
 use crate::group::Group;
 use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 
-/// A matching space: a communicator has one for messages and one for collectives, and
-/// joins two more when a call first needs them.
+/// A matching space: a communicator has one for messages and one for collectives. When a call first needs them, it
+/// joins one for control messages and one for partitioned messages.
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Members {
     group: Group,
     /// The group of this process in an intercommunicator.
     local: Option<Group>,
-    /// The number of this process in its own group.
+    /// The rank of this process in its own group.
     rank: u32,
 }
 
@@ -87,7 +87,7 @@ impl Channel {
         }
     }
 
-    /// Sets the members. Messages may have come before, because a peer can create the communicator earlier.
+    /// Sets the members. Messages might have arrived before, because a peer can create the communicator earlier.
     pub(crate) fn join(&self, members: Members, wire_id: u16) {
         self.wire_id.store(wire_id, Ordering::Relaxed);
         let _ = self.members.set(members);
@@ -148,7 +148,7 @@ impl Channel {
         self.description.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
 
-    /// Returns the number of this rank in its group; 0 until it has joined.
+    /// Returns the rank of this process in its own group; 0 until it has joined.
     pub fn rank(&self) -> u32 {
         self.members.get().map_or(0, |m| m.rank)
     }
@@ -192,7 +192,8 @@ impl Channel {
         self.exits.lock()
     }
 
-    /// Returns whether a member is closing or has exited, so that a new operation might have to fail at once.
+    /// Returns whether a new operation might have to fail at once: a member is closing or has exited, or this rank is
+    /// closing or has failed.
     #[inline]
     pub(crate) fn has_exits(&self) -> bool {
         self.has_exits.load(Ordering::Acquire)

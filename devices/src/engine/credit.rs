@@ -3,9 +3,9 @@
 //! The budget [`EAGER_CREDIT_TOTAL`] bounds the eager messages that wait at a rank, except that each peer gets at least
 //! [`MIN_CREDIT`]. One half is divided among all ranks of the world from the start, so every sender knows its share
 //! without a request. The other half goes to the peers that use their credit: whenever such a peer is granted used
-//! credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This half gets it back when
-//! the peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set, no budget
-//! applies. A sender without credit uses the rendezvous protocol.
+//! credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. The increase returns to
+//! this half when the peer has exited, or when the rank recalls it for another peer. If only [`EAGER_CREDIT`] is set,
+//! no budget applies. A sender without credit uses the rendezvous protocol.
 //!
 //! ```text
 //!   peer with a larger limit                   this rank

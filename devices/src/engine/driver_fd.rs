@@ -15,7 +15,7 @@ use super::Engine;
 use crate::deferred_drop;
 use crate::sys::{BorrowedFd, EventFd, Poll, Timer};
 
-/// Passes of one call of [`DriverFd::progress`]. A rank that receives without end lets its event loop do other work.
+/// Maximum number of passes of one [`DriverFd::progress`], so that the event loop does other work during long traffic.
 const MAX_PASSES: u32 = 64;
 
 /// Makes the descriptor readable for an event inside this process.
@@ -166,7 +166,8 @@ impl DriverFd {
 
 impl Drop for DriverFd {
     fn drop(&mut self) {
-        // Otherwise each message would ring until a thread of this rank sleeps. A thread that sleeps has the lock.
+        // Otherwise each message would ring the doorbell until a thread of this rank sleeps. If the lock is held, a
+        // thread might be asleep and need the doorbell.
         if let Some(progress) = self.engine.try_lock_progress() {
             self.engine.site.bell.disarm();
             drop(progress);

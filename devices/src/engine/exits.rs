@@ -157,8 +157,8 @@ impl Engine {
         self.known_exits().dead.iter().map(|rank| PeerId(*rank)).collect()
     }
 
-    /// Checks an operation that was just started against the exit of its peer, or against all exits if it can match any
-    /// member. The exit might have been applied just before the operation was stored.
+    /// Schedules the exits to be applied again if an operation that was just started cannot complete: `peer` has exited,
+    /// or all other members if it is `None`. The exit might have been applied just before the operation was stored.
     ///
     /// The operation was stored under a lock. A thread that applies an exit first marks the channel and then searches
     /// under that lock. So either that search finds the operation, or the check here sees the exit.

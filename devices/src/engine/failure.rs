@@ -244,7 +244,7 @@ impl Engine {
         self.notify_failure_listeners();
     }
 
-    /// Fails everything as [`fail_all`](Self::fail_all) does, and waits for a limited time until its
+    /// Fails everything as [`fail_all`](Self::fail_all) does, and waits for a limited time until the
     /// [tasks](Self::spawn), which keep the engine alive, are complete.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
@@ -349,8 +349,8 @@ impl Engine {
         forged.into_iter().for_each(|unexpected| self.report_protocol_error(unexpected.from, why));
     }
 
-    /// Checks that a message can still arrive that matches the pattern. Search the unexpected messages before and
-    /// after.
+    /// Checks that a message can still arrive that matches the pattern. The caller searches the unexpected messages
+    /// before, and again after an error.
     ///
     /// # Errors
     /// The fault that explains why no message can match any more.

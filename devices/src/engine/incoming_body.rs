@@ -26,7 +26,7 @@ pub(super) enum IncomingBody {
         message: Envelope,
         notify: Option<u64>,
         at: usize,
-        /// Why the receive refuses the message. A target of any length might accept it later, when memory is free.
+        /// Why the receive refuses the message. A second check could succeed, because memory might be free again.
         refused: Option<Fault>,
     },
     /// An eager message that has not matched. If `block` is `None`, its allocation has failed.
@@ -36,7 +36,7 @@ pub(super) enum IncomingBody {
         block: Option<DefaultBlock>,
         len: usize,
     },
-    /// A piece of a rendezvous message. `direct` is its length if the device writes it to the receive directly.
+    /// A piece of a rendezvous message. `direct` is its length if the device writes it to the receive buffer.
     Data {
         channel: Arc<Channel>,
         number: u64,
@@ -286,7 +286,7 @@ impl Engine {
     }
 }
 
-/// Writes the next bytes of a receive. Returns `None` for bytes that are not the next ones, or for a send.
+/// Writes the next bytes of a receive. Returns `None` for bytes that are not the next ones or too many, or for a send.
 pub(super) fn receive_data(
     engine: &Engine,
     channel: &Channel,

@@ -21,7 +21,7 @@ pub struct MatchedMessage {
 }
 
 /// The channel from which a message has been extracted. The engine keeps a freed channel in its tables while such a
-/// value exists: the body of the message comes to that channel.
+/// value exists, because the DATA frames of the message name that channel.
 #[derive(Debug)]
 pub(super) struct ExtractedFrom(Arc<Channel>);
 

@@ -121,7 +121,7 @@ pub struct Engine {
     has_fast_path: bool,
     /// Whether a device needs local memory to be registered.
     registers: bool,
-    /// The bounce buffers that the engine uses for such a device although no data path requests them.
+    /// The bounce buffers for devices that register memory, although no data path requests them.
     bounce_buffers: BounceBuffers,
     pub(crate) credit: CreditPool,
     /// Number of outboxes that are not idle.
@@ -264,7 +264,8 @@ impl Engine {
 
     /// Leaves the job: waits until the messages of this rank have been transferred, then reports its exit.
     ///
-    /// Pending messages to a peer that has itself begun to close fail, unless that peer has requested their bodies.
+    /// Pending messages to a peer that has itself begun to close fail, unless that peer has requested their bodies. A
+    /// second call returns at once.
     pub fn close(&self) {
         if self.closing.swap(true, Ordering::SeqCst) {
             return;

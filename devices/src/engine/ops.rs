@@ -275,7 +275,7 @@ impl Ops {
     }
 
     /// Returns whether a closing rank may ignore all of them. It may ignore a send that has been received, and a failed
-    /// receive from an exited peer whose memory a device still holds.
+    /// receive from an exited peer, even if a device still holds the memory of that receive.
     pub(crate) fn allows_close(
         &self,
         has_exited: impl Fn(PeerId) -> bool,

@@ -36,8 +36,8 @@ impl Default for ParkBackoff {
 /// A notifier publishes the new work and then checks whether a thread is counted here. A waiting thread is counted
 /// first and then checks for new work. If both execute a fence between the two steps, as at a
 /// [doorbell](crate::Doorbell), at least one of them sees the other. Before a wait with a limit above `SHORTEST`, the
-/// waiting thread executes a heavy fence for both. Before a wait of `SHORTEST` it does not, and a missed notification
-/// delays it by at most that time.
+/// waiting thread executes a heavy fence for both. Before a wait of at most `SHORTEST` it does not, and a missed
+/// notification delays it by at most that time.
 #[derive(Debug)]
 pub(crate) struct Parking {
     count: AtomicUsize,

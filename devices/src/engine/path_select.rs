@@ -9,9 +9,9 @@
 //! | receiver of an RTS with a key | [`receive_path`], [`get_len`] | a get in pieces, or a CTS |
 //! | sender, after a CTS | [`sends_zcopy`], [`piece_len`] | pieces that the device sends from user memory, or copies |
 //!
-//! Not decided here: a receiver views an exported body if the user calls `recv_block` of `mpj` without `Buffered`; a
-//! target with `Buffered` gets its bounce buffer when it accepts a message, eager or not (`Target::accepts`). A device
-//! chooses how it moves a frame, by its length (`devices/README.md`).
+//! Not decided here: a receiver views an exported body if the user calls `recv_block` or `recv_buffer` of `mpj` without
+//! `Buffered`; a target with `Buffered` gets its bounce buffer when it accepts a message, eager or not
+//! (`Target::accepts`). A device chooses how it moves a frame, by its length (`devices/README.md`).
 
 #[cfg(test)]
 mod tests;
@@ -99,9 +99,9 @@ pub(crate) fn send_path(
     }
 }
 
-/// Returns whether a sender packs a body into a bounce buffer: with `Buffered` always, if it is not empty. Otherwise, a
-/// body within the eager limit does not need one, even without credit; nor does one that a receiver with `Auto` does
-/// not get.
+/// Returns whether a sender packs a body into a bounce buffer. With `Buffered`, it packs every body that is not empty.
+/// Otherwise, it packs a body that [needs it](needs_bounce), but only above the eager limit, and only if a receiver
+/// with `Auto` gets bodies of that length.
 #[inline]
 pub(crate) fn send_bounce(caps: &Caps, body: LocalBody) -> Bounce {
     let as_auto = LocalBody { path: DataPath::Auto, ..body };

@@ -62,7 +62,7 @@ pub(crate) struct Peer {
     pub(crate) granted: AtomicU64,
     /// Total number of replies to messages of the peer; written under the outbox's lock.
     pub(crate) replies_sent: AtomicU64,
-    /// Total number of replies of the peer to messages; written by the holder of the progress lock.
+    /// Total number of the peer's replies to this rank's messages; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Outbox {
     pub(crate) bound: Vec<u64>,
     /// Messages to an unconnected peer. Their protocol depends on the device, which is not known yet.
     pub(crate) deferred_sends: VecDeque<DeferredSend>,
-    /// Frames that wait for space in the endpoint, in order of their sequence numbers.
+    /// Frames that the endpoint has not accepted yet, in order of their sequence numbers.
     pub(crate) queued_frames: VecDeque<QueuedFrame>,
     pub(crate) next_seq: u64,
     pub(crate) streams: VecDeque<BodyStream>,
@@ -199,7 +199,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the frame with sequence number `seq` is still queued. The frame was not cancelled.
+    /// Returns whether the frame with sequence number `seq`, which was not cancelled, is still queued.
     pub(crate) fn is_queued(&self, seq: u64) -> bool {
         self.queued_frames.front().is_some_and(|first| first.seq <= seq)
     }
@@ -244,7 +244,7 @@ pub(crate) struct DeferredSend {
 
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// The context of a message, because its channel id might have been reused; `NO_CONTEXT` for other frames.
+    /// The context of a message, needed because its channel id can be reused; `NO_CONTEXT` for other frames.
     pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,

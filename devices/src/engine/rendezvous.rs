@@ -1,4 +1,4 @@
-//! The receiver's side of the rendezvous protocol, and the registration of memory that a device moves. The device gets
+//! The receiver's side of the rendezvous protocol, and the registration of local memory for a device. The device gets
 //! the body from the sender's memory, in one or more pieces, or a CTS requests the body in frames.
 //!
 //! ```text

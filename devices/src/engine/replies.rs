@@ -55,7 +55,7 @@ impl Engine {
         self.send_control(&mut out, head);
     }
 
-    /// Grants a peer again the eager credit that its messages have freed, and more if the budget allows.
+    /// Grants a peer the eager credit that its received messages have freed, and more if the budget allows.
     pub(crate) fn grant_credit(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();

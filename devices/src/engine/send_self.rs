@@ -87,7 +87,7 @@ impl Engine {
     }
 
     fn deliver_to_self(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
-        // The request of the receive might have been dropped with its buffer, as that of a send in `end_self_send`.
+        // The completion might drop the buffer of the receive, which is foreign code: see `end_self_send`.
         let hold = deferred_drop::DeferDrops::begin();
         posted.complete_with(&message, |target| source.copy_to(target));
         drop(hold);

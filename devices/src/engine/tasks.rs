@@ -99,7 +99,7 @@ impl Engine {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Returns whether this rank is leaving the job and has completed its tasks, or has failed all its operations.
+    /// Returns whether this rank is leaving the job and has completed its tasks, or was failed by `fail_all`.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }

@@ -15,7 +15,6 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
-/// Why a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WaitKind {
     /// For a call of the program, which returns at this time at the latest.
@@ -51,14 +50,13 @@ impl Engine {
         self.wait_traced(state, ready, what, None)
     }
 
-    /// Waits in the progress thread until `ready` returns a value. This wait sleeps soon, is not reported as a blocked
-    /// thread, and does not ask for the progress lock.
+    /// Waits in the progress thread until `ready` returns a value. The wait sleeps soon, and reports do not show it.
     pub(super) fn wait_in_background<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         self.wait_loop(&mut (), |()| ready(), |()| WaitReason::call("progress"), WaitKind::Background)
     }
 
-    /// Waits as [`wait_for`](Self::wait_for) does, but returns `None` if `ready` has returned no value until `end`. It
-    /// makes progress at least once unless `ready` returns a value at once.
+    /// Waits as [`wait_for`](Self::wait_for) does, but returns `None` if `ready` has returned no value until `end`. If
+    /// `end` has passed, it still makes a pass, unless `ready` returns a value at once or another thread has the lock.
     pub fn wait_for_until<S, T>(
         &self,
         end: Instant,

@@ -8,8 +8,8 @@
 //! If a peer that waits for a reply cannot be reached, it is reported dead. Otherwise both ranks might wait for ever.
 //!
 //! Wireup never blocks. A peer has an outbox as soon as a rank first sends to it, and messages are queued there. When
-//! the cards arrive, on any thread, the doorbell rings. A thread that makes progress then connects, and sends the
-//! queued messages in order. If the peer exits first, its exit fails them.
+//! the cards arrive, on any thread, the doorbell rings. A thread that makes progress, or first sends to a peer, then
+//! connects, and sends the queued messages in order. If the peer exits first, its exit fails them.
 
 use std::cmp::Reverse;
 use std::fmt;

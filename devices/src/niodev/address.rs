@@ -16,7 +16,7 @@ const BACKLOG: i32 = 4096;
 /// A socket that listens, and its address.
 pub type Listener = (OwnedFd, SocketAddr);
 
-/// Opens the listeners of a rank: one for each address that the parameters select, or that the job needs.
+/// Opens the listeners of a rank: one for each usable address that the parameters select, or that the job needs.
 ///
 /// # Errors
 /// The parameters select no usable address, or no port is free. The text says what to do.
@@ -85,7 +85,7 @@ pub fn listen_at_addresses(
 /// Listens at `port` of the addresses that [`listen`] uses between machines, except those that cannot be used yet.
 ///
 /// # Errors
-/// The port is in use, or no address can be used.
+/// The port is in use or forbidden, or no address can be used.
 pub fn listen_on_network(config: &Config, port: u16) -> Result<Vec<Listener>, String> {
     let own = sys::interfaces().map_err(|e| explain("cannot list the network interfaces", e))?;
     let interfaces = Some(config.text(&NIO_INTERFACES)).filter(|names| *names != NIO_INTERFACES.default);

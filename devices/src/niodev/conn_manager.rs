@@ -23,8 +23,8 @@ use super::poller::{ReadyEvent, Token};
 use crate::sys::Interest;
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// Maximum number of connections to accept in one poll, so that a flood of strangers leaves time for peers.
-const MAX_ACCEPTS_PER_POLL: usize = 1024;
+/// Maximum number of connections to accept at each address for one event: a flood of strangers leaves time for peers.
+const MAX_ACCEPTS_PER_EVENT: usize = 1024;
 
 /// The time for which this rank accepts no connections after it has run out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -101,8 +101,8 @@ impl NioConnManager {
         }
     }
 
-    /// Returns whether every pass must poll the sockets: a handshake with a rank is in progress or will be retried, this
-    /// rank will accept again, or polls must be counted. Connections of strangers alone are polled less often.
+    /// Returns whether every pass must poll the sockets: a handshake with a rank is in progress or will be retried, the
+    /// listeners are paused, or polls must be counted. Connections of strangers alone are polled less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.half_open.has_ranks()
@@ -155,14 +155,14 @@ impl NioConnManager {
         self.outcomes.extend(ends.map(|end| NioConnEvent::Lost(end.peer, end.why)));
     }
 
-    /// Returns whether a descriptor is reserved, after an attempt to reserve one.
-    fn has_reserve(&mut self) -> bool {
+    /// Reserves a descriptor unless one is reserved; returns whether one is.
+    fn ensure_reserve(&mut self) -> bool {
         self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
         self.reserve_fd.is_some()
     }
 
     fn resume(&mut self, now: Instant) {
-        let has_reserve = self.has_reserve() || self.make_room() && self.has_reserve();
+        let has_reserve = self.ensure_reserve() || self.make_room() && self.ensure_reserve();
         self.accepting = has_reserve && watch(&self.shared, &self.listeners).is_ok();
         self.resume_at = Some(now + ACCEPT_PAUSE);
     }
@@ -174,7 +174,7 @@ impl NioConnManager {
     }
 
     fn accept_at(&mut self, at: usize) {
-        for _ in 0..MAX_ACCEPTS_PER_POLL {
+        for _ in 0..MAX_ACCEPTS_PER_EVENT {
             if !self.accepting {
                 return;
             }
@@ -220,7 +220,7 @@ impl NioConnManager {
 
     fn on_connect(&mut self, started: Result<HalfOpen, (Connector, ConnectFailure)>) {
         match started {
-            Ok(half) if self.has_reserve() => self.add_half_open(half),
+            Ok(half) if self.ensure_reserve() => self.add_half_open(half),
             Ok(half) => self.drop_half(
                 half,
                 ConnectFailure::NoResources("no file descriptor is left: raise `ulimit -n`".into()),
@@ -271,7 +271,7 @@ impl NioConnManager {
         let connection = self.shared.connection(peer);
         let is_lower = self.shared.id.rank < peer;
         let own_attempt = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
-        let has_reserve = self.has_reserve();
+        let has_reserve = self.ensure_reserve();
         let verdict = if connection.is_connected_or_closed() || is_lower && self.half_open.any(own_attempt) {
             Verdict::Duplicate
         } else if !has_reserve {
@@ -284,7 +284,7 @@ impl NioConnManager {
             self.establish(&connection, half.stream, true);
         } else {
             drop(half);
-            self.has_reserve();
+            self.ensure_reserve();
         }
     }
 
@@ -321,7 +321,7 @@ impl NioConnManager {
     fn drop_half(&mut self, half: HalfOpen, failure: ConnectFailure) {
         let HalfOpen { stream, role, .. } = half;
         drop(stream);
-        self.has_reserve();
+        self.ensure_reserve();
         match role {
             Role::Accepts => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             Role::Connects(connector, _) => self.failed(connector, failure),

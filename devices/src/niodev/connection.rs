@@ -25,7 +25,6 @@ pub(super) struct TcpConnection {
     send_buffer: Mutex<SendBuffer>,
 }
 
-/// The registration at the poller.
 #[derive(Debug)]
 struct PollerRegistration {
     token: Option<Token>,

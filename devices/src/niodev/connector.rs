@@ -22,8 +22,8 @@ const MAX_NO_RESOURCES: u32 = 16;
 /// links of a network come and go: an attempt proves nothing, and the kernel takes up to 3 s to give one up.
 const MAX_UNREACHABLE: u32 = 64;
 
-/// If the peer has other addresses, an attempt that has not reached the host after this time, or of which the hello was
-/// not answered after [`ANSWER_LIMIT`], gives way to the next address. Both times double with each round, up to
+/// If the peer has other addresses, an attempt that has not reached the host after this time, or whose hello was not
+/// answered after [`ANSWER_LIMIT`], gives way to the next address. Both times double with each round, up to
 /// [`MAX_LIMIT_DOUBLINGS`] times, because a peer can compute for minutes.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);

@@ -45,7 +45,7 @@ pub fn card(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     Some((card.at.len(), card.to_address().0))
 }
 
-/// Parses a range of ports. Returns its first ports, beginning at one that depends on `seed`, and its text.
+/// Parses a range of ports. Returns up to 100 of them, beginning at one that depends on `seed`, and its text.
 pub fn port_range(text: &str, seed: u32) -> Option<(Vec<u16>, String)> {
     let range = PortRange::parse(text)?;
     Some((range.ports(seed).take(100).collect(), range.to_string()))

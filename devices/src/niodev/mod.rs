@@ -18,7 +18,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `frame` `handshake` | wire formats: frames; the handshake with its proofs of the job's key |
-//! | `network` | the selection of addresses and ports, and the order in which those of a peer are tried |
+//! | `network` | the selection of addresses and ports, and the order in which a peer's addresses are tried |
 //! | `address` `connector` | the listeners and the card; the attempts to connect to one peer |
 //! | `half_open` `half_open_table` `conn_manager` | from a socket to an established connection |
 //! | `connection` | the established connection of a pair, and its orderly end |
@@ -85,7 +85,7 @@ pub const NIO_EAGER_LIMIT: Number = Number {
     help: "bytes up to which niodev sends eagerly; longer messages use rendezvous",
 };
 
-/// The longest fragment of a rendezvous message on niodev in bytes. The larger of this and [`NIO_EAGER_LIMIT`] applies.
+/// The longest piece of a rendezvous message on niodev in bytes. The larger of this and [`NIO_EAGER_LIMIT`] applies.
 pub const NIO_MAX_SEND_SIZE: Number = Number {
     name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,
@@ -96,7 +96,7 @@ pub const NIO_MAX_SEND_SIZE: Number = Number {
 const _: () = assert!(NIO_EAGER_LIMIT.range.1 <= BODY_MAX as u64);
 const _: () = assert!(NIO_EAGER_LIMIT.default <= NIO_MAX_SEND_SIZE.default);
 
-/// The address at which niodev listens.
+/// The address at which niodev listens. If it is set, [`NIO_INTERFACES`] has no effect.
 pub const NIO_LISTEN_ADDRESS: Text = Text {
     name: "NIO_LISTEN_ADDRESS",
     default: "127.0.0.1",

@@ -18,8 +18,8 @@ pub(super) struct AddressChoice<'a> {
     pub(super) allow_public: bool,
 }
 
-/// Returns the addresses to listen at: those of the interfaces that the user names or, without names, of all interfaces
-/// that are up, except the loopback. Link-local addresses, and public ones unless they are allowed, are skipped.
+/// Returns up to [`MAX_ADDRESSES`] addresses to listen at: of the interfaces that the user names or, without names, of
+/// all that are up except the loopback. Link-local addresses, and public ones unless they are allowed, are skipped.
 ///
 /// # Errors
 /// No address remains, or a named interface is unknown or down, or has a public address that is not allowed. The text
@@ -110,7 +110,7 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
-        // A connection to it would also need the interface.
+        // A connection to it would also need the index of the interface.
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     }
 }
@@ -286,7 +286,7 @@ mod tests {
             (&["[2001:db8::1]:1", "[fd00::9]:2"], &["[fd00::9]:2", "[2001:db8::1]:1"]),
             // A subnet of IPv4 is smaller than one of IPv6.
             (&["[fd00::9]:1", "10.0.0.9:2"], &["10.0.0.9:2", "[fd00::9]:1"]),
-            // An interface that is down does not count, and equal addresses keep their order.
+            // An interface that is down does not count, and addresses of equal rank keep their order.
             (&["172.17.0.9:1", "203.0.113.9:2"], &["172.17.0.9:1", "203.0.113.9:2"]),
             // On the loopback all ranks are on this host.
             (&["203.0.113.9:2", "127.0.0.1:1"], &["127.0.0.1:1", "203.0.113.9:2"]),

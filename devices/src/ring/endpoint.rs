@@ -9,8 +9,8 @@ use super::{ExitCheck, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
 use crate::device::{Body, Endpoint, PostError};
 
-/// Longest body, in bytes, that is split over a few cells instead of waiting until the peer returns a fragment. If the peer
-/// holds no fragment, a body of any length is split.
+/// Longest body, in bytes, that is split over a few cells instead of waiting until the peer returns a fragment. If no
+/// fragment is free and the peer holds none, longer bodies are split, too.
 const MAX_SPLIT_LEN: usize = 4 * INLINE;
 
 /// Bytes of a streamed body that are announced at a time. The sender announces them and then writes the next ones, so

@@ -8,7 +8,6 @@ pub(crate) const FRAGMENT_BYTES: RangeInclusive<u32> = 16 << 10..=64 << 10;
 /// Fragments are longer than the minimum only if the rank then has at least this number of them.
 const MIN_COUNT_IF_LONGER: u32 = 8;
 
-/// The number and the length of one rank's fragments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FragmentSizes {
     pub(crate) count: u32,

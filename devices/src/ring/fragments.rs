@@ -310,7 +310,7 @@ impl PoolState {
         }
     }
 
-    /// Reclaims the fragments that all peers have returned, and takes one for peer `to`. If that fails and `to` holds
+    /// Reclaims the fragments that any peer has returned, and takes one for peer `to`. If that fails and `to` holds
     /// fragments, requests a wake-up from `to`.
     #[cold]
     fn reclaim_all(&mut self, to: usize) -> Result<Option<u32>, Malformed> {

@@ -33,7 +33,7 @@ pub(super) enum CellKind {
     StreamData = 5,
 }
 
-/// The first word of a cell; the module doc shows its bits. It is written and read as a whole, so that it cannot change
+/// The first word of a cell; `ring/mod.rs` shows its bits. It is written and read as a whole, so that it cannot change
 /// between its check and its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CellHeader {

@@ -28,7 +28,7 @@ impl MemoryKey {
         RemoteKey::new(&bytes[..if is_short { SHORT } else { LONG }])
     }
 
-    /// Returns `None` if the key has another length.
+    /// Unpacks a key; returns `None` if its length is neither [`SHORT`] nor [`LONG`].
     pub(crate) fn unpack(key: &RemoteKey) -> Option<Self> {
         let (number, rest) = key.as_bytes().split_first_chunk()?;
         let offset = match rest.len() {

@@ -60,9 +60,9 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes the memory of a job that has `ranks` ranks on this host. On return, the part to which other ranks may
-    /// write before a rank has opened the device is backed by memory. Each rank reserves its own part when it opens the
-    /// device.
+    /// Makes the memory of a job that has `ranks` ranks on this host. On return, memory backs the layout, the control
+    /// blocks and the ring locations, where ranks may write before the owner has opened the device. Each rank reserves
+    /// its own part when it opens the device.
     ///
     /// # Errors
     /// The storage cannot be created, for example because the host has too little memory; or the layout is invalid, for
@@ -262,7 +262,7 @@ impl Segment {
 
     /// Requests the card of a rank that shares the memory, for the rank `requester` of this process; returns at once.
     /// `then` is called with the card when it is published, on any thread, perhaps before this method returns. It is
-    /// called with `None` if the card must be obtained in another way, and dropped if the card never comes.
+    /// called with `None` if a card published later must be obtained in another way, and dropped if no card ever comes.
     ///
     /// # Errors
     /// Returns `then` if there is no such rank, if the card must be obtained in another way, or if the card is not

@@ -53,8 +53,8 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    /// Returns the layout for `ranks` ranks of one host. With many ranks, fragments are shorter. Unless these sizes are
-    /// set, each rank then also has fewer fragments, fewer lines for long rings and a smaller pool. The lines always
+    /// Returns the layout for `ranks` ranks of one host. With many ranks, fragments are shorter. Unless the user sets
+    /// these numbers, each rank then has fewer fragments, fewer lines for long rings and a smaller pool. The lines
     /// suffice for a shortest ring to every other rank; without a ring, a rank could not reply to a peer that waits.
     pub(super) fn new(ranks: u32, config: &Config) -> Self {
         let sizes = FragmentSizes::divide(TOTAL_FRAGMENT_BYTES, ranks, FRAGMENT_BYTES_PER_RANK);

@@ -24,7 +24,7 @@ pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
     /// Number of deliveries so far. It is read without the lock.
     delivered: AtomicUsize,
-    /// The ranks that have connected. A second ring of a rank could begin a body during a body of the first.
+    /// The ranks that have connected, each only once: a second ring could begin a body during a body of the first.
     connected: Mutex<BTreeSet<u32>>,
     /// `None` after [`close`](Self::close).
     queued: Mutex<Option<SmInletQueue>>,

@@ -45,7 +45,7 @@ fn receive_fails_only_after_the_device_write() {
     assert!(ops.take_failed(|_| Some(Fault::Cancelled)).is_empty(), "the first fault stays");
     assert!(!ops.is_empty() && completion.outcome().is_none());
     let WriteDone::Failed(op, fault) = ops.end_device_write(number, PEER, Some(60)) else {
-        panic!("it has failed")
+        panic!("expected `Failed`")
     };
     assert_eq!(fault, FREED);
     op.complete(Err(fault));

@@ -38,7 +38,7 @@ fn body(path: DataPath, memory: Memory, bytes: usize) -> LocalBody {
     LocalBody { path, bytes, is_contiguous, in_region, is_owned }
 }
 
-/// The device with every path.
+/// A device with every path that the engine uses.
 fn full() -> Caps {
     Caps {
         get: Some(SizeRange { min: 32 * KIB, max: MIB }),
@@ -284,7 +284,7 @@ fn senders_keep_the_rules_of_each_data_path() {
         assert_eq!(eager(cost), eager(CREDIT));
         assert!(
             eager(cost) || !is_eager(caps, body, cost, || true),
-            "the fast path assumes too little of {body:?}"
+            "the fast path sends {body:?} eagerly, the slow path does not"
         );
         let is_short = body.bytes <= caps.eager_limit;
         let is_supported = caps.noncontiguous || body.is_contiguous;
