@@ -199,8 +199,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether this engine has made the channel. Operations in channels of other engines are refused: those
-    /// engines would release the memory of operations whose transfers they do not know.
+    /// Returns whether this engine has made the channel. Operations in channels of other engines are refused: such an
+    /// engine would release the memory of an operation while a device of this engine still uses it.
     #[inline]
     pub(crate) fn owns(&self, channel: &Channel) -> bool {
         channel.is_of(&self.bias)

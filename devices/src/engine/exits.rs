@@ -157,8 +157,8 @@ impl Engine {
         self.known_exits().dead.iter().map(|rank| PeerId(*rank)).collect()
     }
 
-    /// Schedules the exits to be applied again if an operation that was just started cannot complete: `peer` has exited,
-    /// or all other members if it is `None`. The exit might have been applied just before the operation was stored.
+    /// Schedules the exits to be applied again if an operation that was just started cannot complete: `peer`, or every
+    /// other member if it is `None`, has exited. The exit might have been applied just before it was stored.
     ///
     /// The operation was stored under a lock. A thread that applies an exit first marks the channel and then searches
     /// under that lock. So either that search finds the operation, or the check here sees the exit.

@@ -35,7 +35,7 @@ pub(super) struct Blamed {
 pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
 
 impl Engine {
-    /// Returns the rank of the world whose death was known first, and the cause.
+    /// Returns the world rank whose death became known first, and the cause.
     pub fn first_death(&self) -> Option<(u32, Arc<str>)> {
         match self.roster.first_death()? {
             ExitEvent { rank, exit: Exit::Died(cause) } => Some((rank, cause)),

@@ -14,7 +14,7 @@ use crate::message::Envelope;
 /// A message that a matched probe has taken from its channel. Only the owner of this value can receive it.
 #[derive(Debug)]
 pub struct MatchedMessage {
-    /// The engine of the channel. Another rank's engine would look for the message at another peer.
+    /// The engine of the channel. Another rank's engine would request the body from the wrong peer.
     pub(super) engine: Arc<Engine>,
     pub(super) channel: ExtractedFrom,
     pub(super) unexpected: Unexpected,

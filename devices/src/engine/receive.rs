@@ -338,7 +338,7 @@ impl Engine {
             return Some(Ok(found));
         }
         let fault = self.ensure_matchable(channel, pattern).err()?;
-        // Another thread may have delivered the last messages between the search and the check.
+        // Another thread might have delivered the last messages between the search and the check.
         let found = find(&mut channel.matching());
         Some(found.ok_or(fault))
     }

@@ -52,7 +52,7 @@ impl Engine {
                     return Err(Fault::NoMemory { bytes: message.bytes });
                 }
                 matching = channel.matching();
-                // Another thread may have posted a matching receive meanwhile.
+                // Another thread might have posted a matching receive meanwhile.
                 if let Some(posted) = matching.take_posted(&message) {
                     matching.local.to_self.add(message.bytes);
                     drop(matching);

@@ -73,7 +73,7 @@ impl Engine {
 
     fn request_cards(&self, id: PeerId) {
         self.request(id);
-        // `request` may have called the callback already.
+        // `request` might have called the callback already.
         self.process_cards();
     }
 

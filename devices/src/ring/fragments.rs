@@ -13,7 +13,7 @@
 //!
 //! # How fragments come back
 //! A receiver returns fragments in the order in which it received them, so it only counts them: `Ring::returned`.
-//! `README.md` in this folder says when the fragments of a peer that exits come back.
+//! `README.md` in this folder describes when the fragments of a peer that exits come back.
 
 use std::collections::VecDeque;
 use std::fmt;

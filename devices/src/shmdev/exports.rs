@@ -2,7 +2,7 @@
 //!
 //! For each exported block there is a word in the owner's pool, which holds the number of the export and the state of
 //! the block (`block_state`). The owner does not reuse the block until its receiver has returned it, even if the
-//! operation has failed or the device is closed ([`ORPHANS`]). A receiver that has left, or was reported dead, may
+//! operation has failed or the device is closed ([`ORPHANS`]). A receiver that has left, or was reported dead, might
 //! still read the block. It keeps its wake-up socket open while it reads any block, so the block also comes back when
 //! that socket is closed. If a receiver finds another number in the word, it cannot acquire the block.
 
