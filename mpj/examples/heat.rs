@@ -34,7 +34,7 @@ fn rank(world: World) -> Result<(), BoxError> {
     let halo = SplitViews::new(ROW * ROW, &specs(ghosts), &specs(edges))?;
 
     let mut block = vec![0.0; ROW * ROW];
-    block[ROW + 1] = if grid.rank() == 0 { 1000.0 } else { 0.0 }; // a hot corner, sent to all neighbours
+    block[ROW + 1] = if grid.rank() == 0 { 1000.0 } else { 0.0 }; // a hot corner, in the edges sent up and left
     let mut next = block.clone();
     for _ in 0..STEPS {
         step(&grid, &halo, &mut block, &mut next)?;

@@ -2,7 +2,8 @@
 //!
 //! An [`OwnedCollective`] owns its buffers. [`Communicator::start`](crate::Communicator::start) starts it, and
 //! [`Communicator::prepare`](crate::Communicator::prepare) makes it persistent. The blocking methods of
-//! [`Intracomm`](crate::Intracomm), which borrow their buffers, have the same names and arguments.
+//! [`Intracomm`](crate::Intracomm) and [`TopologyComm`](crate::topology::TopologyComm) have the same names and
+//! arguments, and borrow their buffers.
 //!
 //! On an [`Intercomm`](crate::Intercomm), the root is an [`IntercommRoot`](crate::IntercommRoot), or the number of a rank
 //! of the remote group. On an `Intracomm`, an `IntercommRoot` other than `Remote` is an invalid root.

@@ -56,7 +56,7 @@ static RECENT_CAUSES: Mutex<VecDeque<(String, u32)>> = Mutex::new(VecDeque::new(
 const MAX_RECENT_CAUSES: usize = 64;
 
 /// Returns the world rank that caused `failure`, the text of the failure of this thread's rank, if that text contains the
-/// text of an error that another rank caused. The text can be escaped: `expect` prints a text error in this form.
+/// text of an error that another rank caused. The text can be escaped: `expect` prints the debug form of a string.
 ///
 /// The last error of this thread takes precedence over those of other threads, which can belong to other ranks of this
 /// process. Of these, the longest text that matches decides, because the text of an error can contain that of its cause.

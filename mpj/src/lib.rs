@@ -51,8 +51,7 @@
 //!   handle of a communicator ([`Intracomm::with_path`]).
 //! * [`wait_all`], [`wait_any`] and similar functions wait for several operations, even of different types
 //!   ([`Waitable::request_ref`]).
-//! * Non-blocking collectives ([`coll`]) can be waited for in any order. A request, except a [`FillingRequest`], is a
-//!   future ([`RequestFuture`]).
+//! * Non-blocking collectives ([`coll`]) can be waited for in any order. Requests are futures ([`RequestFuture`]).
 //! * [`topology`] has grids and graphs of ranks, and collectives among neighbours.
 //! * A truncated message, a message of another type, a needed rank that dies or exits, and an invalid argument make a
 //!   call return an [`Error`]. If a sender frees the communicator without sending, the receive waits until that rank

@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Creates a communicator of the processes of a group (MPI_Comm_create_from_group). Only its members call this
-    /// function. Concurrent calls, also of different libraries, need different tags.
+    /// function. Concurrent calls, even of different libraries, need different tags.
     ///
     /// # Errors
     /// As [`create_group`](Intracomm::create_group).

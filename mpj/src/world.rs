@@ -27,7 +27,8 @@ pub(crate) const STATS: Number = Number {
 /// The communicator of all ranks, and this rank's part in the job.
 ///
 /// Clones refer to the same rank. The rank leaves the job when its function has returned, or, after
-/// [`init`](crate::init), when the last clone is dropped. Before it leaves, it completes the sends that it has started.
+/// [`init`](crate::init), when the last clone is dropped. Before it leaves, it completes the sends and the collectives
+/// that it has started.
 #[derive(Clone, Debug)]
 pub struct World {
     comm: Intracomm,
@@ -149,7 +150,7 @@ impl World {
     ///
     /// # Errors
     /// [`ErrorClass::Count`] if its size in bytes overflows, [`ErrorClass::NoMem`] if memory is exhausted,
-    /// [`ErrorClass::Type`] if the block is not aligned for the items, which is possible only above 4096 bytes.
+    /// [`ErrorClass::Type`] if the block is not aligned for a `T`, which is possible only for an alignment above 4096.
     pub fn alloc_slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
         PoolSlice::new(self.pool(), value, len)
     }

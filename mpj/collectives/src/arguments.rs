@@ -47,8 +47,8 @@ pub struct Arguments<'a> {
     /// Whether a linear reduction receives the items of each rank into a buffer of its own, all at once, instead of one
     /// rank after the other into one buffer.
     pub separate_bufs: bool,
-    /// The blocks that this rank sends: all of them at the root of a scatter, one for each rank otherwise. A call among
-    /// neighbours has one for each [`Neighbor::block`].
+    /// The block that this rank sends to each rank. In a scatter, only the root has them. A call among neighbours has
+    /// one for each [`Neighbor::block`].
     pub send: Blocks<'a>,
     /// The places for the blocks that this rank receives.
     pub recv: Blocks<'a>,
@@ -60,7 +60,7 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// Returns the arguments of a call without items: a barrier, on one host.
+    /// Returns the arguments of a call without items, such as a barrier, on one host.
     #[inline]
     pub fn new(rank: u32, size: u32) -> Self {
         Arguments {

@@ -67,7 +67,7 @@ operations! {
     Alltoall = 10 "alltoall",
     /// Broadcasts a serialized object: a [`Bcast`](Self::Bcast) of its length and one of its bytes.
     BcastObject = 11 "bcast_object",
-    /// Duplicates a communicator, by a [`Bcast`](Self::Bcast).
+    /// Duplicates a communicator, by a [`Barrier`](Self::Barrier) and a [`Bcast`](Self::Bcast).
     Dup = 12 "dup",
     /// Splits a communicator, by an [`Allgather`](Self::Allgather).
     Split = 13 "split",

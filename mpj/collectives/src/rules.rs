@@ -40,8 +40,8 @@ const DEFAULTS: &[(Operation, &str)] = &[
     (Operation::NeighborAlltoallw, "linear"),
 ];
 
-/// The operations whose rules have no `bytes`, because ranks do not know the same number. (In an alltoallv or alltoallw
-/// the number can differ, too, but all algorithms send the same messages.)
+/// The operations whose rules have no `bytes`, because not all ranks know the number. (In an alltoallv or alltoallw the
+/// number can differ between ranks, but all algorithms send the same messages.)
 const HAVE_LOCAL_BYTES: &[Operation] = &[
     Operation::Gather,
     Operation::Scatter,
@@ -182,7 +182,6 @@ fn parse_rule(operation: Operation, text: &str) -> Result<Rule, String> {
         match what {
             "ranks" => rule.ranks = range,
             "hosts" => rule.hosts = range,
-            // The ranks other than the root, or than the neighbours, do not know the number of bytes.
             "bytes" if !Rules::can_have_bytes(operation) => {
                 return Err(format!("has the condition '{condition}', which {operation} does not have"));
             }

@@ -38,13 +38,13 @@ pub struct Key<T> {
 }
 
 impl<T: Any + Send + Sync> Key<T> {
-    /// Creates a key whose attributes duplicates do not get.
+    /// Creates a key whose attributes are not copied to duplicates.
     pub fn new() -> Self {
         Key { raw: AttributeKey::new(), value: PhantomData }
     }
 
-    /// Creates a key with a copy hook. When a communicator is duplicated, the hook gets the attribute and returns that
-    /// of the duplicate, if it gets one. It runs without locks. If it panics, the duplication fails on this rank.
+    /// Creates a key with a copy hook. When a communicator is duplicated, the hook gets its attribute, and returns the
+    /// attribute of the duplicate, if any. It runs without locks. If it panics, the duplication fails on this rank.
     pub fn with_copy(copy: impl Fn(&T) -> Option<T> + Send + Sync + 'static) -> Self {
         let copy = move |_: &_, value: &Attribute| {
             let copied = value.downcast_ref::<T>().and_then(&copy);

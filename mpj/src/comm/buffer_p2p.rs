@@ -16,7 +16,7 @@ const CALL: &str = "recv_buffer";
 impl<K> Communicator<K> {
     /// Receives a [`Buffer`] of any length. It is read in the sender's memory if the sender has sent a block of its
     /// [`World::pool`](crate::World::pool) in shared memory, and [`recv_block`](Self::recv_block) would read it in
-    /// place. Otherwise it is in a block of the global pool; threads of one process copy it.
+    /// place. Otherwise, and always between threads of one process, it is in a block of the global pool.
     ///
     /// If it is read in the sender's memory, the sender's request completes when the buffer is dropped. Ranks that send
     /// blocks of their pools to each other must therefore drop the received buffer before they wait for their own send.

@@ -61,7 +61,7 @@ impl<K> Communicator<K> {
 
     /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. The path does
     /// not change the received data. Communicators made from the handle have its path too. Collectives, and handles
-    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes when its receiver has the message: see
+    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes only after a receive has matched it: see
     /// [`DataPath`].
     ///
     /// ```
@@ -108,9 +108,9 @@ impl<K> Communicator<K> {
     /// Frees the communicator on this rank: later sends, receives, probes and collectives on any of its handles fail.
     /// Dropping the last handle frees it, too; a pending request is such a handle.
     ///
-    /// Pending operations complete, as MPI requires: a posted receive still gets its message, sent messages can still
-    /// be received, and collectives complete. A message without a posted receive is refused: if its sender waits for
-    /// the match, it fails with [`Fault::Refused`](crate::Fault::Refused).
+    /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
+    /// rank has sent can still be received, and collectives complete. A message without a posted receive is refused:
+    /// its sender fails with [`Fault::Refused`](crate::Fault::Refused) if it waits for the match.
     ///
     /// # Errors
     /// It was freed before, or it is the world or the communicator of this rank alone.

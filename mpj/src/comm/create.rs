@@ -7,14 +7,14 @@ use crate::info::Info;
 use crate::raw::{Comparison, SplitType};
 
 impl<K> Communicator<K> {
-    /// Returns the group of the communicator's processes, in order of rank; of this rank's group in an intercommunicator
-    /// (MPI_Comm_group).
+    /// Returns the group of the communicator's processes, in order of rank (MPI_Comm_group). In an intercommunicator,
+    /// this is the group of this rank.
     pub fn group(&self) -> Group {
         Group::new(self.as_raw().group().clone(), self.as_raw().me())
     }
 
-    /// Compares two communicators, and of intercommunicators both groups (MPI_Comm_compare). Handles of one communicator are
-    /// [`Identical`](Comparison::Identical), a communicator and its duplicate [`Congruent`](Comparison::Congruent).
+    /// Compares two communicators, or both groups of intercommunicators (MPI_Comm_compare). Handles of one communicator
+    /// are [`Identical`](Comparison::Identical), a communicator and its duplicate [`Congruent`](Comparison::Congruent).
     ///
     /// ```
     /// use mpj::Comparison;

@@ -82,7 +82,7 @@ impl Intercomm {
 
     /// Creates a communicator of both groups (MPI_Intercomm_merge). Collective over both groups. The ranks of a group that
     /// passes `false` come before those of a group that passes `true`. If both pass the same value, the group whose rank 0
-    /// has the lower rank in the world comes first.
+    /// has the lower rank in the world comes first. Both must have the same [rules](Intracomm::dup_with_rules).
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the ranks of one group pass different

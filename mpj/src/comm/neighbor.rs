@@ -8,8 +8,8 @@ use crate::types::{RecvBuf, SendBuf};
 /// Neighbourhood collectives (MPI 4.1 §8.6). All ranks call them in the same order. [`coll`](crate::coll) has them as
 /// values, for non-blocking and persistent calls.
 impl TopologyComm {
-    /// Sends a buffer to each destination, and receives a block from each source (MPI_Neighbor_allgather). `recv` is as
-    /// many times as long as `send` as there are sources.
+    /// Sends a buffer to each destination, and receives a block from each source (MPI_Neighbor_allgather). `recv` has a
+    /// block as long as `send` for each source, including missing neighbours of a grid.
     ///
     /// ```
     /// use mpj::Reorder;
@@ -25,7 +25,7 @@ impl TopologyComm {
     ///
     /// # Errors
     /// * As [`bcast`](crate::Intracomm::bcast), without a root; [`ErrorClass::Count`](crate::ErrorClass::Count) if the
-    ///   length of `recv` is not a multiple of the number of sources.
+    ///   length of `recv` is not a multiple of the number of blocks.
     /// * [`ErrorClass::Topology`](crate::ErrorClass::Topology) in a [`Graph`](crate::topology::Graph) that has more
     ///   edges from one node to another than back.
     pub fn neighbor_allgather<S, R>(&self, send: &S, recv: &mut R) -> Result<()>

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_without_memory_is_an_error_of_its_class() {
+    fn write_errors_have_the_class_of_their_cause() {
         let none = Buddy::growing(Growth::default().limit(0), Heap::create).alloc(1).unwrap_err();
         for error in [WriteError::Alloc(none), WriteError::Codec(CodecError::NoMemory)] {
             assert_eq!(write_error("send_object", error).class(), ErrorClass::NoMem);

@@ -250,7 +250,7 @@ fn gather_encoded<T: Serialize>(
     gather(blocking, CallDigest::new(operation, root.into()), call, mine.as_ref(), root)
 }
 
-/// Returns the values of all ranks, in order of rank, with this rank's own instead of that of its message.
+/// Returns the values of all ranks, in order of rank; `own` replaces the value in this rank's message.
 fn decoded<T: DeserializeOwned>(
     call: &'static str,
     received: Vec<ReceivedMessage>,

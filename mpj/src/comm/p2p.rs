@@ -187,7 +187,7 @@ impl<K> Communicator<K> {
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
-    /// The scope waits for all its sends, also if `f` returns an error: until their messages are received, or their
+    /// The scope waits for all its sends, even if `f` returns an error: until their messages are received, or their
     /// receivers leave. Only the request returns the error of a send, so wait for it if the error matters.
     ///
     /// A buffer cannot be accessed while an operation borrows it, even if the request is forgotten:
@@ -203,7 +203,7 @@ impl<K> Communicator<K> {
     /// ```
     ///
     /// # Panics
-    /// If `f` panics: the panic is resumed after all operations have completed.
+    /// If `f` panics: unmatched operations are cancelled, and the panic is resumed after the others have completed.
     pub fn scope<'env, F, R>(&'env self, f: F) -> R
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,

@@ -32,7 +32,7 @@ impl<K> Communicator<K> {
     /// ```
     ///
     /// # Errors
-    /// As the blocking method. Refused arguments fail at once; the request returns other errors.
+    /// As the blocking method. Invalid arguments fail at once; the request returns other errors.
     pub fn start<B: Send + Sync + 'static>(&self, collective: OwnedCollective<B>) -> Result<Request<B>> {
         let (request, cell, _) = collective.with_raw(self.as_raw(), |collective, keep| {
             // SAFETY: the operation keeps the cell alive, in which the buffers are neither moved nor accessed until the
@@ -46,8 +46,8 @@ impl<K> Communicator<K> {
     /// ranks must make this call, which transfers no items: see the example of [`PersistentRequest`].
     ///
     /// # Errors
-    /// As the blocking method. Refused arguments fail at once, and the other ranks fail in this call or a later one. The
-    /// start or the wait returns other errors.
+    /// As the blocking method. Invalid arguments fail at once, and the other ranks fail in this call or a later one.
+    /// The start or the wait returns other errors.
     pub fn prepare<B: Send + Sync + 'static>(
         &self,
         collective: OwnedCollective<B>,

@@ -188,7 +188,7 @@ pub fn attach(comm: &Comm, bytes: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorClass::Buffer`] if the communicator has no buffer; the first error of a send that was pending when its call
-/// returned. The buffer is detached in either case.
+/// returned. After the error of a send, the buffer is detached as well.
 pub fn detach(comm: &Comm) -> Result<usize> {
     const CALL: &str = "detach";
     let attached = comm.bsend_slot().lock().take();
@@ -200,7 +200,7 @@ pub fn detach(comm: &Comm) -> Result<usize> {
 /// messages that other threads add meanwhile.
 ///
 /// # Errors
-/// As [`detach`].
+/// As [`detach`], but the buffer stays attached.
 pub fn flush_buffer(comm: &Comm) -> Result<()> {
     const CALL: &str = "flush";
     let buffer = comm.bsend_slot().attached().ok_or_else(|| no_buffer(comm, CALL))?;

@@ -155,7 +155,7 @@ fn describe(items: &Buf, bytes: usize, block: Option<&Block<'_>>, with_bytes: bo
     }
 }
 
-/// The position of each rank's block in a buffer, in items from its start.
+/// The position of the block of each rank, or of each neighbour, in a buffer, in items from its start.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockLayout<'a> {
     /// Blocks of this many items, one after the other.
@@ -216,7 +216,7 @@ impl<'a> BlockLayout<'a> {
         self.resolve(call, "send buffer", size, items, block)
     }
 
-    /// As [`resolve_send`](Self::resolve_send); fails also if two blocks overlap.
+    /// As [`resolve_send`](Self::resolve_send); also fails if two blocks overlap.
     pub(super) fn resolve_receive(
         self,
         call: &'static str,

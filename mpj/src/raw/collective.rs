@@ -8,7 +8,7 @@
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
 //! (`MPI_IN_PLACE`). In [`reduce`], [`gather`] and [`scatter`] this is allowed only at the root. In [`reduce_scatter`] and
-//! [`reduce_scatter_block`], `recv` then has the items of all blocks, and the result replaces the first of them.
+//! [`reduce_scatter_block`], `recv` then has the items of all blocks, and the result replaces its first items.
 //!
 //! On an [intercommunicator](Comm::is_inter), every rank of both groups calls the collective, and the items of each group
 //! go to the other group. The root passes [`ROOT`](super::ROOT), the other ranks of its group

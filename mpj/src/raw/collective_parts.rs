@@ -35,7 +35,7 @@ impl BlockingCall<'_> {
         unsafe { self.bcast(digest, &items, root) }
     }
 
-    /// Gathers items at `root`, placed by `blocks`: functions from a rank to the first item and the number of items.
+    /// Gathers items at `root`, placed by `blocks`: a function from a rank to the first item and the number of items.
     ///
     /// # Safety
     /// The contract of [`gather`](super::gather); the blocks lie in `recv`.

@@ -305,7 +305,7 @@ impl Comm {
         &self.inner.p2p
     }
 
-    /// As [`blocking::run_blocking`]; fails also if the communicator was freed, or is an intercommunicator.
+    /// As [`blocking::run_blocking`]; also fails if the communicator was freed, or is an intercommunicator.
     pub(crate) fn collective<T>(
         &self,
         call: &'static str,
@@ -315,7 +315,7 @@ impl Comm {
         self.collective_of_any(call, body)
     }
 
-    /// As [`collective`](Self::collective), also for an intercommunicator, where both groups take part in the call.
+    /// As [`collective`](Self::collective), but accepts an intercommunicator, where both groups take part in the call.
     pub(crate) fn collective_of_any<T>(
         &self,
         call: &'static str,

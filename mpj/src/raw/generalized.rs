@@ -56,7 +56,7 @@ pub(super) struct Generalized {
 #[must_use = "the request fails when this is dropped"]
 pub struct Completer(Arc<Generalized>);
 
-/// Creates a request that completes when its [`Completer`] says so, on any thread (MPI_Grequest_start).
+/// Creates a request that its [`Completer`] completes, on any thread (MPI_Grequest_start).
 ///
 /// ```
 /// use mpj::Status;
@@ -100,7 +100,7 @@ impl Generalized {
     fn complete(&self, outcome: Result<Status>) {
         let _ = self.outcome.set(outcome);
         self.notify();
-        // A set that sleeps looks only at what its listener has recorded.
+        // After the notification, because a sleeping set checks only the slots that its listener has recorded.
         self.comm.engine().wake_all();
     }
 

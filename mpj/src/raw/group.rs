@@ -8,7 +8,8 @@ use mpj_devices::{Group, PeerId};
 use super::{PROC_NULL, UNDEFINED};
 use crate::error::{Error, ErrorClass, Result};
 
-/// The relation of two groups, or of two communicators, from the closest. The discriminants are the constants of the MPI 5.0 ABI.
+/// The relation of two groups, or of two communicators, the closest first. The discriminants are the constants of the
+/// MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(i32)]
 pub enum Comparison {

@@ -5,9 +5,9 @@
 //! dimension, the rank before, then the rank after. In a graph, it is the order of the sources or destinations. The
 //! block of a missing neighbour, outside an open dimension, is not accessed.
 //!
-//! If one rank is a neighbour several times, the block that it sends to the rank before it, in a grid, is the block
-//! from the rank after that one; in a graph, the `k`th block of one rank to another is the `k`th block from it. The
-//! other rules are those of the [collectives](super::barrier).
+//! If a rank is a neighbour several times: in a grid, the block that a rank sends to the rank before it arrives as the
+//! block from the rank after, and the reverse; in a graph, the `k`th block of one rank to another is the `k`th block
+//! that the other receives from it. The other rules are those of the [collectives](super::barrier).
 
 use std::borrow::Cow;
 
@@ -27,8 +27,8 @@ use crate::error::{Error, ErrorClass, Result};
 /// (MPI_Neighbor_allgather, MPI_Neighbor_allgatherv).
 ///
 /// # Errors
-/// As [`allgather`](super::allgather); [`ErrorClass::Topology`] if the communicator has no topology, or a graph with an
-/// edge in one direction only; [`ErrorClass::Buffer`] if `send` is in place.
+/// As [`allgather`](super::allgather); [`ErrorClass::Topology`] if the communicator has no topology, or a graph (not a
+/// distributed one) with an edge that occurs more often than its reverse; [`ErrorClass::Buffer`] if `send` is in place.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.

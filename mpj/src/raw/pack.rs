@@ -46,7 +46,7 @@ pub unsafe fn pack_external32(buf: &Buf) -> Result<Vec<u8>> {
     const CALL: &str = "pack_external32";
     let bytes = buf.bytes().map_err(|error| Error::buf(CALL, error))?;
     if buf.pieces().is_some() {
-        return Err(Error::new(ErrorClass::Buffer, CALL, "a buffer in several pieces is packed already"));
+        return Err(Error::new(ErrorClass::Buffer, CALL, "expected one piece, found a chain; use pack"));
     }
     filled(CALL, bytes, |room| {
         // SAFETY: the caller's contract.

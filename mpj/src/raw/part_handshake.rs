@@ -15,7 +15,7 @@ const INIT: &str = "precv_init";
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) channel: Arc<Channel>,
-    /// The operation writes it; it is read only after the completion.
+    /// The operation writes the words. They are read only after its completion.
     words: Arc<[AtomicU64; HANDSHAKE_WORDS]>,
     pub(super) handshake: Completion,
 }

@@ -135,8 +135,6 @@ impl PartSender {
         self.is_active
     }
 
-    /// Sends a part.
-    ///
     /// # Safety
     /// The contract of a send buffer for the items of the part, until the operation has completed.
     pub(super) unsafe fn pready(&self, part: usize) -> Result<()> {

@@ -23,9 +23,9 @@ use crate::status::Status;
 /// [`recv_init`](super::recv_init) and the like, or a partitioned message of [`psend_init`](super::psend_init) or
 /// [`precv_init`](super::precv_init). It can be started any number of times.
 ///
-/// The calls for several requests accept a [`Request`](super::Request) made from it, which then stays in its place. If
-/// it is dropped while it is active, its operation continues; but unready parts are not sent, and a partitioned receive
-/// that has not matched is cancelled.
+/// The functions for several requests, such as [`wait_all`](super::wait_all), accept a [`Request`](super::Request) made
+/// from it, and do not replace it by `None`. If it is dropped while it is active, its operation continues; but unready
+/// parts are not sent, and a partitioned receive that has not matched is cancelled.
 #[derive(Debug)]
 pub struct PersistentOperation(Kind);
 

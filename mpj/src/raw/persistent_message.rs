@@ -287,8 +287,6 @@ unsafe fn start_send(
     Ok(MessageOp::send(info, sent))
 }
 
-/// Starts a receive.
-///
 /// # Safety
 /// The contract of a receive buffer, until the operation has completed.
 #[inline(always)]

@@ -15,7 +15,8 @@ use crate::collective::task::CollectiveTask;
 use crate::error::Result;
 use crate::status::Status;
 
-/// The handle of an operation. Dropping it neither completes nor cancels the operation.
+/// The handle of an operation. Dropping it neither completes nor cancels the operation: see [`PersistentOperation`] for
+/// the exceptions.
 #[derive(Debug)]
 pub struct Request {
     state: State,
@@ -169,7 +170,7 @@ impl Request {
         }
     }
 
-    /// Returns whether a wait for several requests takes part in this one: not if it is persistent and not active.
+    /// Returns whether a wait for several requests includes this one: false if it is persistent and not active.
     pub(super) fn is_active(&self) -> bool {
         !matches!(&self.state, State::Persistent(request) if !request.is_active())
     }
@@ -255,7 +256,7 @@ impl Request {
         match self.state {
             State::Done(_) => drop(owner),
             State::Message(_, op) => op.drop_with_memory(owner),
-            // Their operations own their memory, so nobody calls this function.
+            // The other operations own their memory, so no caller gets here.
             _ => std::mem::forget(owner),
         }
     }

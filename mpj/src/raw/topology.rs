@@ -26,7 +26,7 @@ pub struct VirtualTopology {
     pub(super) destinations: Vec<Neighbor>,
     /// The numbers of blocks in a receive and in a send buffer, which include those of missing neighbours.
     pub(super) block_counts: (usize, usize),
-    /// An edge of a graph that lacks its reverse. Neighbourhood collectives need the reverse of each edge.
+    /// An edge of a graph that occurs more often than its reverse. Neighbourhood collectives need each reverse edge.
     pub(super) one_way_edge: Option<(usize, usize)>,
 }
 
@@ -115,7 +115,8 @@ pub fn cart_create(comm: &Comm, dims: &[Dim], reorder: bool) -> Result<Option<Co
 /// (MPI_Cart_map). Not collective.
 ///
 /// # Errors
-/// [`ErrorClass::Dims`] if the grid is invalid or has more cells than the communicator has ranks.
+/// [`ErrorClass::Dims`] if the grid is invalid or has more cells than the communicator has ranks; the communicator was
+/// freed.
 pub fn cart_map(comm: &Comm, dims: &[Dim]) -> Result<Option<u32>> {
     let layout = cart_layout(comm, "cart_map", dims)?;
     Ok(position(&comm.cart_members(&layout, true), comm.rank()))
@@ -173,7 +174,8 @@ pub fn graph_create(comm: &Comm, index: &[usize], edges: &[usize], reorder: bool
 /// (MPI_Graph_map). Not collective.
 ///
 /// # Errors
-/// [`ErrorClass::Topology`] if the graph is invalid or has more nodes than the communicator has ranks.
+/// [`ErrorClass::Topology`] if the graph is invalid or has more nodes than the communicator has ranks; the communicator
+/// was freed.
 pub fn graph_map(comm: &Comm, index: &[usize], edges: &[usize]) -> Result<Option<u32>> {
     let layout = graph_layout(comm, "graph_map", index, edges)?;
     Ok(position(&comm.graph_members(&layout, true), comm.rank()))

@@ -65,8 +65,8 @@ use crate::comm::{DupRequest, ObjectRequest};
 /// pending starts a progress thread, which sleeps whenever no future is pending.
 ///
 /// # Errors
-/// The future returns the error of the operation, also if the rank that it needs has died. A future that is polled
-/// after it has returned the outcome returns an error of [`ErrorClass::Request`](crate::ErrorClass::Request).
+/// The future returns the error of the operation, for example if the rank that it needs has died. A future that is
+/// polled after it has returned the outcome returns an error of [`ErrorClass::Request`](crate::ErrorClass::Request).
 ///
 /// Dropping the future has the effect of dropping the request.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::raw::Buf;
 ///
 /// # Invariants
 /// 1. `base` and `len` are those of a `Box<[T]>`, which this value owns.
-/// 2. The items of a part are accessed only by the holder of that part, or by the operation: see the types below.
+/// 2. The items of a part are accessed only by the holder of that part, or by the operation (`partitioned.rs`).
 pub(crate) struct PartBuffer<T> {
     base: NonNull<T>,
     len: usize,

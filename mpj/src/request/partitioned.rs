@@ -62,8 +62,8 @@ use crate::status::Status;
 pub struct PartitionedSend<T> {
     raw: raw::PersistentOperation,
     buffer: Arc<PartBuffer<T>>,
-    /// Whether the part has a [`PartMut`]. An unready part without one is accessed by nobody, a ready part only by the
-    /// operation.
+    /// Whether the part has a [`PartMut`]. No code accesses an unready part without one; only the operation accesses a
+    /// ready part.
     taken: Box<[AtomicBool]>,
 }
 
@@ -153,8 +153,8 @@ impl<T> FillingRequest<'_, T> {
     /// Makes progress once; returns the outcome if all parts have been sent (MPI_Test).
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), also if a part is not ready. [`ErrorClass::Request`] if an earlier call has returned the
-    /// outcome.
+    /// As [`wait`](Self::wait), so a part that is not ready is an error. [`ErrorClass::Request`] if an earlier call has
+    /// returned the outcome.
     pub fn test(&mut self) -> Option<Result<()>> {
         if let Err(error) = self.check_pending("test") {
             return Some(Err(error));
@@ -213,8 +213,8 @@ impl<T> PartMut<'_, T> {
         // The part stays taken.
         let part = std::mem::ManuallyDrop::new(self);
         // SAFETY: the items are initialised. They are not written again in this round: this value is gone, and the part
-        // cannot be taken, because it is ready. The next round starts after the operation has completed, or `raw` keeps
-        // the buffer alive.
+        // cannot be taken, because it is ready. The next round starts after the operation has completed. If the request
+        // is dropped earlier, the operation keeps the buffer.
         unsafe { part.raw.pready(part.part) }
     }
 }

@@ -72,8 +72,8 @@ impl<T> PromisedRequest<T> {
     /// Waits for the value.
     ///
     /// # Errors
-    /// [`ErrorClass::Request`] if the promise was dropped; that of an abort or a timeout of the job, as all operations of
-    /// the rank.
+    /// [`ErrorClass::Request`] if the promise was dropped. An abort or a timeout of the job fails this request like all
+    /// operations of the rank.
     pub fn wait(mut self) -> Result<T> {
         self.raw.take().ok_or_else(|| consumed_error("wait"))?.wait()?;
         self.take_value()
@@ -82,7 +82,7 @@ impl<T> PromisedRequest<T> {
     /// Returns the value if the promise was kept (MPI_Test).
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), also if an earlier call has returned the outcome.
+    /// As [`wait`](Self::wait). [`ErrorClass::Request`] if an earlier call has returned the outcome.
     pub fn test(&mut self) -> Option<Result<T>> {
         let Some(raw) = &self.raw else { return Some(Err(consumed_error("test"))) };
         let outcome = raw.test().transpose()?;

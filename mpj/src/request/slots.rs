@@ -85,7 +85,7 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
     /// The caller is the holder of the slot, and gives up the slot by this call.
     #[inline(always)]
     pub(super) unsafe fn remove(&self, at: usize) {
-        /// Frees the slot also if the drop panics, so that nobody drops the value again.
+        /// Frees the slot even if the drop panics, so that no code drops the value again.
         struct Freed<'a>(&'a AtomicBool);
         impl Drop for Freed<'_> {
             #[inline(always)]

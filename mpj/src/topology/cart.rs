@@ -151,7 +151,8 @@ impl Intracomm {
     /// would get no cell (MPI_Cart_map). Not collective.
     ///
     /// # Errors
-    /// [`ErrorClass::Dims`] if a size is 0 or the grid has more cells than the communicator has ranks.
+    /// [`ErrorClass::Dims`] if a size is 0 or the grid has more cells than the communicator has ranks; the communicator
+    /// was freed.
     pub fn cart_map(&self, dims: &[Dim]) -> Result<Option<usize>> {
         Ok(raw::cart_map(self.as_raw(), dims)?.map(|rank| rank as usize))
     }

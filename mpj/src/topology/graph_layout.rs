@@ -20,7 +20,7 @@ pub struct GraphLayout {
 }
 
 impl GraphLayout {
-    /// Creates a graph. A node can be its own neighbour, and the same neighbour several times.
+    /// Creates a graph. A node can be its own neighbour, and can have a neighbour several times.
     ///
     /// # Errors
     /// [`ErrorClass::Topology`] if `index` decreases, its last value is not the number of edges, or an edge leads to a

@@ -64,8 +64,8 @@ pub struct View<'a> {
 /// Items of a derived type inside a slice, to receive into. [`SplitViews`] creates several views of one slice.
 ///
 /// # Invariants
-/// 1. As for [`View`], and no other code reads or writes the items while the view exists. No `bool` or `char` of the
-///    items straddles two elements.
+/// 1. As for [`View`], and no other code reads or writes the items while the view exists. No `char` of the items
+///    straddles two elements.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     base: *mut u8,
@@ -193,8 +193,7 @@ impl<'a> ViewMut<'a> {
     /// Returns a view of `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// As [`View::new`]; or a `bool` or `char` of the items straddles two elements, or some occur twice. The receive
-    /// rejects the other overlaps.
+    /// As [`View::new`]; or a `char` of the items straddles two elements. The receive rejects items that overlap.
     pub fn new<T: Receivable>(
         slice: &'a mut [T],
         offset: usize,

@@ -15,7 +15,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns the number of iterations that fit the time of a measurement, the same on both ranks.
+/// Returns the number of iterations that fit the time of a measurement, the same on all ranks.
 fn repeats(world: &SimpleCommunicator, each_s: f64, least: f64) -> usize {
     let mut count = (BUDGET_S / (each_s + 1e-9)).clamp(least, 20_000.0) as u64;
     world.process_at_rank(0).broadcast_into(&mut count);

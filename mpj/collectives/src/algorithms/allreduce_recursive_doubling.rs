@@ -1,7 +1,7 @@
 //! Allreduce by recursive doubling (F-MPJ's BDE): in round `k` each rank exchanges items with the rank whose position
-//! differs in bit `k`. If the size is a power of two, the position of a rank is its number. If the size exceeds one by
-//! `extra`, the first 2·`extra` ranks first combine their items in pairs. Only the even rank of a pair has a position,
-//! and the odd one gets the result from it at the end. All ranks combine in order of rank.
+//! differs in bit `k`. If the size is a power of two, the position of a rank is its number. If the size exceeds the
+//! nearest lower power of two by `extra`, the first 2·`extra` ranks first combine their items in pairs. Only the even
+//! rank of a pair has a position; the odd one gets the result from it at the end. All ranks combine in order of rank.
 
 use super::local::copy;
 use crate::arguments::Arguments;

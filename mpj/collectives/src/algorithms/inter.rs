@@ -1,8 +1,8 @@
 //! The steps of collectives between the two groups of an intercommunicator.
 //!
 //! The ranks of both groups are numbered together: first those of one group, then those of the other. If only one group
-//! takes part in a step, perhaps with a root of the other group, the steps are those of an algorithm for one group, with
-//! other numbers of ranks.
+//! takes part in a phase, perhaps with a root of the other group, the steps of the phase are those of an algorithm for
+//! one group, with the ranks renumbered.
 
 use std::ops::Range;
 
@@ -167,7 +167,7 @@ impl Groups {
     pub fn alltoall(&self, send: Blocks<'_>, recv: Blocks<'_>, steps: &mut Vec<Step>) {
         let first = self.remote.start;
         steps.extend(self.remote.clone().map(|from| Step::Recv { from, into: recv(from - first) }));
-        // Each rank begins with another receiver.
+        // Ranks begin with different receivers, so that they do not all send to the same rank first.
         let begin = (self.rank - self.local.start) % (self.remote.end - first);
         let receivers = (first + begin..self.remote.end).chain(first..first + begin);
         steps.extend(receivers.map(|to| Step::Send { to, from: send(to - first) }));

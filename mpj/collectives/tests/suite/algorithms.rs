@@ -114,7 +114,7 @@ fn every_algorithm_has_a_test_here() {
 fn barriers_wait_for_every_rank() {
     each(Operation::Barrier, |algorithm| {
         for size in SIZES.into_iter().filter(|size| *size < 100) {
-            // Each message carries a bit for each rank from which the sender has heard.
+            // Each message has a bit for each rank that has entered the barrier, as far as the sender knows.
             let all: Vec<Vec<Step>> =
                 (0..size).map(|rank| steps(algorithm, &Arguments::new(rank, size))).collect();
             let mut heard: Vec<u128> = (0..size).map(|rank| 1 << rank).collect();

@@ -11,7 +11,7 @@ use super::Comm;
 use crate::error::{Error, ErrorClass, Result};
 
 /// The value of an attribute. Its drop is the delete hook, which runs when the last handle is dropped: that of the
-/// communicator, or the one that [`Comm::remove_attribute`] or [`Comm::set_attribute`] returns.
+/// communicator, or one that [`Comm::attribute`], [`Comm::remove_attribute`] or [`Comm::set_attribute`] has returned.
 pub type Attribute = Arc<dyn Any + Send + Sync>;
 
 /// Returns the value for a duplicate of the communicator, if it gets one.
@@ -26,7 +26,7 @@ struct KeyInner {
 }
 
 impl AttributeKey {
-    /// Creates a key whose attributes duplicates do not get (MPI_COMM_NULL_COPY_FN).
+    /// Creates a key whose attributes are not copied to duplicates (MPI_COMM_NULL_COPY_FN).
     pub fn new() -> Self {
         AttributeKey(Arc::new(KeyInner { copy: None }))
     }
@@ -61,7 +61,6 @@ impl fmt::Debug for AttributeKey {
 #[derive(Default)]
 pub(super) struct Attributes(Mutex<AttributeList>);
 
-/// A list of attributes, each with its key.
 pub(super) type AttributeList = Vec<(AttributeKey, Attribute)>;
 
 impl Attributes {
@@ -118,7 +117,6 @@ fn drop_in_reverse(mut entries: AttributeList) {
     }
 }
 
-/// Runs the copy hooks.
 pub(super) fn copy_all(call: &'static str, comm: &Comm, snapshot: AttributeList) -> Result<AttributeList> {
     let mut copies = Vec::new();
     for (key, value) in snapshot {
@@ -155,7 +153,6 @@ impl Comm {
         self.extras()?.attributes.remove(key)
     }
 
-    /// Removes all attributes.
     pub(super) fn drop_attributes(&self) {
         if let Some(extras) = self.extras() {
             extras.attributes.replace_all(Vec::new());

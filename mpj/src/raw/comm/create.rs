@@ -91,7 +91,7 @@ impl Comm {
             self.check_channel_limit("dup")?;
             let digest = CallDigest::new(Operation::Dup, 0);
             let mut id = [if blocking.rank() == 0 { self.new_context_id() } else { 0 }];
-            // No rank creates a duplicate that another one has refused: of a broadcast alone, the root would not notice.
+            // The barrier fails if a rank has refused the call. Without it, the root of the broadcast would not notice.
             blocking.barrier(digest)?;
             blocking.bcast_words(digest, &mut id, 0)?;
             self.child(Definition { id: id[0], ..definition })

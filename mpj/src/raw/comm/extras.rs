@@ -13,7 +13,7 @@ use crate::info::Info;
 /// The topology of a communicator: a type of the module that attached it.
 pub(crate) type Topology = Arc<dyn Any + Send + Sync>;
 
-/// An error handler of another interface. No function of this crate calls it: they return errors.
+/// An error handler of another interface. The functions of this crate return errors, and do not call it.
 pub type ErrorHandler = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
