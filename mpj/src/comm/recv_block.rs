@@ -22,7 +22,7 @@ impl<K> Communicator<K> {
     /// Otherwise it is in a block of the global pool.
     ///
     /// If the message is read in the sender's memory, the sender's request completes when the [`ReceivedBlock`] is
-    /// dropped, and then returns its buffer. Until then its wait blocks; the wait fails if this rank exits first.
+    /// dropped, and then returns its buffer. Until then its wait blocks; the wait fails if the receiver exits first.
     ///
     /// ```
     /// # mpj::threads(2, |world| {

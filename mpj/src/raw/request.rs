@@ -15,8 +15,8 @@ use crate::collective::task::CollectiveTask;
 use crate::error::Result;
 use crate::status::Status;
 
-/// The handle of an operation. Dropping it neither completes nor cancels the operation: see [`PersistentOperation`] for
-/// the exceptions.
+/// The handle of an operation. Dropping it neither completes nor cancels the operation, except as
+/// [`PersistentOperation`] describes.
 #[derive(Debug)]
 pub struct Request {
     state: State,

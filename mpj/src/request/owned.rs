@@ -216,7 +216,8 @@ impl<B> Request<B> {
     /// Waits until the operation has completed, and returns the buffer and the status.
     ///
     /// # Errors
-    /// The error of the operation, with the buffer unless this rank has left while a receiver reads it in place.
+    /// The error of the operation, with the buffer. If a receiver reads the buffer in place, and that rank or this one has
+    /// left, the error has no buffer.
     pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
         // Inlined, so that the outcome of a completed operation is not copied.
         let outcome = match self.raw.as_ref().and_then(raw::Request::completed_outcome) {

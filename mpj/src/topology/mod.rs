@@ -45,7 +45,7 @@ pub use topology_comm::TopologyComm;
 #[cfg(doc)]
 use crate::Intracomm;
 
-/// Whether the ranks of a new topology can be other processes than those with the same ranks before.
+/// Whether a process can get another rank in a new topology than it had before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reorder {
     /// Each process keeps its rank.

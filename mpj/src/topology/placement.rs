@@ -21,23 +21,23 @@ pub(crate) fn place_grid(grid: &CartLayout, hosts: &[u32]) -> Vec<u32> {
         in_blocks[cell] = *rank;
     }
     let in_rows = by_host[..grid.size()].to_vec();
-    fewest_cuts([kept(grid.size()), in_rows, in_blocks], hosts, edges)
+    fewest_cuts([identity(grid.size()), in_rows, in_blocks], hosts, edges)
 }
 
 /// Returns the rank of each node of a graph with these edges: pairs of nodes, and a weight. Otherwise as
 /// [`place_grid`].
 pub(crate) fn place_graph(nodes: usize, edges: &[(usize, usize, u32)], hosts: &[u32]) -> Vec<u32> {
     let grown = grow_by_host(nodes, edges, hosts);
-    fewest_cuts([kept(nodes), grown], hosts, || edges.iter().copied())
+    fewest_cuts([identity(nodes), grown], hosts, || edges.iter().copied())
 }
 
-fn kept(nodes: usize) -> Vec<u32> {
+fn identity(nodes: usize) -> Vec<u32> {
     (0..).take(nodes).collect()
 }
 
 /// Returns the ranks, host by host.
 fn ranks_by_host(hosts: &[u32]) -> Vec<u32> {
-    let mut ranks = kept(hosts.len());
+    let mut ranks = identity(hosts.len());
     ranks.sort_by_key(|rank| hosts[*rank as usize]);
     ranks
 }
@@ -160,7 +160,7 @@ mod tests {
             let grid = CartLayout::new(&dims).unwrap();
             let placement = place_grid(&grid, &hosts);
             assert!(is_permutation(&placement, hosts.len()));
-            assert!(cuts(&grid, &placement, &hosts) <= cuts(&grid, &kept(grid.size()), &hosts));
+            assert!(cuts(&grid, &placement, &hosts) <= cuts(&grid, &identity(grid.size()), &hosts));
         }
     }
 
