@@ -170,19 +170,19 @@ fn buffer_lists<S: OwnedSendBuf, R: OwnedRecvBuf>(
     OwnedCollective::new((send, recv), OwnedCell::bufs_per_rank, arguments)
 }
 
-/// A barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
+/// Describes a barrier: see [`Intracomm::barrier`](crate::Intracomm::barrier).
 pub fn barrier() -> OwnedCollective<()> {
     let bufs: BufsFn<()> = |_| CallBufs::Pair([Buf::empty(), Buf::empty()]);
     OwnedCollective::new((), bufs, Arguments::of(calls::BARRIER))
 }
 
-/// A broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
+/// Describes a broadcast: see [`Intracomm::bcast`](crate::Intracomm::bcast).
 pub fn bcast<B: OwnedRecvBuf>(buf: B, root: impl CollectiveRoot) -> OwnedCollective<B> {
     let bufs: BufsFn<B> = |cell| CallBufs::Pair([Buf::empty(), cell.recv_buf()]);
     OwnedCollective::new(buf, bufs, Arguments { root: root.number(), ..Arguments::of(calls::BCAST) })
 }
 
-/// A reduction to one rank: see [`Intracomm::reduce`](crate::Intracomm::reduce).
+/// Describes a reduction to one rank: see [`Intracomm::reduce`](crate::Intracomm::reduce).
 pub fn reduce<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -192,12 +192,13 @@ pub fn reduce<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::reduction(calls::REDUCE, op) })
 }
 
-/// A reduction to all ranks: see [`Intracomm::allreduce`](crate::Intracomm::allreduce).
+/// Describes a reduction to all ranks: see [`Intracomm::allreduce`](crate::Intracomm::allreduce).
 pub fn allreduce<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::ALLREDUCE, op))
 }
 
-/// A reduction of which each rank gets a block: see [`Intracomm::reduce_scatter`](crate::Intracomm::reduce_scatter).
+/// Describes a reduction of which each rank gets a block: see
+/// [`Intracomm::reduce_scatter`](crate::Intracomm::reduce_scatter).
 pub fn reduce_scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -211,7 +212,7 @@ pub fn reduce_scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
     )
 }
 
-/// A reduction whose result is scattered in equal blocks: see
+/// Describes a reduction whose result is scattered in equal blocks: see
 /// [`Intracomm::reduce_scatter_block`](crate::Intracomm::reduce_scatter_block).
 pub fn reduce_scatter_block<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
@@ -221,17 +222,17 @@ pub fn reduce_scatter_block<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments::reduction(calls::REDUCE_SCATTER_BLOCK, op))
 }
 
-/// An exclusive prefix reduction: see [`Intracomm::exscan`](crate::Intracomm::exscan).
+/// Describes an exclusive prefix reduction: see [`Intracomm::exscan`](crate::Intracomm::exscan).
 pub fn exscan<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::EXSCAN, op))
 }
 
-/// A prefix reduction: see [`Intracomm::scan`](crate::Intracomm::scan).
+/// Describes a prefix reduction: see [`Intracomm::scan`](crate::Intracomm::scan).
 pub fn scan<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R, op: Op) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::reduction(calls::SCAN, op))
 }
 
-/// A gather of equal blocks: see [`Intracomm::gather`](crate::Intracomm::gather).
+/// Describes a gather of equal blocks: see [`Intracomm::gather`](crate::Intracomm::gather).
 pub fn gather<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -240,7 +241,7 @@ pub fn gather<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::GATHER) })
 }
 
-/// A gather of blocks of different lengths: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
+/// Describes a gather of blocks of different lengths: see [`Intracomm::gatherv`](crate::Intracomm::gatherv).
 pub fn gatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -252,7 +253,7 @@ pub fn gatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { recv: layout, root: root.number(), ..Arguments::of(calls::GATHERV) })
 }
 
-/// A scatter of equal blocks: see [`Intracomm::scatter`](crate::Intracomm::scatter).
+/// Describes a scatter of equal blocks: see [`Intracomm::scatter`](crate::Intracomm::scatter).
 pub fn scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     recv: R,
@@ -261,7 +262,7 @@ pub fn scatter<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { root: root.number(), ..Arguments::of(calls::SCATTER) })
 }
 
-/// A scatter of blocks of different lengths: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
+/// Describes a scatter of blocks of different lengths: see [`Intracomm::scatterv`](crate::Intracomm::scatterv).
 pub fn scatterv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     counts: &[usize],
@@ -273,12 +274,12 @@ pub fn scatterv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { send: layout, root: root.number(), ..Arguments::of(calls::SCATTERV) })
 }
 
-/// A gather to all ranks: see [`Intracomm::allgather`](crate::Intracomm::allgather).
+/// Describes a gather to all ranks: see [`Intracomm::allgather`](crate::Intracomm::allgather).
 pub fn allgather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::ALLGATHER))
 }
 
-/// A gather of blocks of different lengths to all ranks: see
+/// Describes a gather of blocks of different lengths to all ranks: see
 /// [`Intracomm::allgatherv`](crate::Intracomm::allgatherv).
 pub fn allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
@@ -293,12 +294,12 @@ pub fn allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     )
 }
 
-/// An exchange of equal blocks: see [`Intracomm::alltoall`](crate::Intracomm::alltoall).
+/// Describes an exchange of equal blocks: see [`Intracomm::alltoall`](crate::Intracomm::alltoall).
 pub fn alltoall<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::ALLTOALL))
 }
 
-/// An exchange of blocks of different lengths: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
+/// Describes an exchange of blocks of different lengths: see [`Intracomm::alltoallv`](crate::Intracomm::alltoallv).
 pub fn alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
     send_parts: (&[usize], &[usize]),
@@ -313,7 +314,7 @@ pub fn alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     )
 }
 
-/// An exchange of one buffer with each rank; lengths and datatypes can differ: see
+/// Describes an exchange of one buffer with each rank; lengths and datatypes can differ: see
 /// [`Intracomm::alltoallw`](crate::Intracomm::alltoallw). If the buffers have different Rust types, box them:
 /// `Box<dyn SendBuf + Send + Sync>`.
 ///

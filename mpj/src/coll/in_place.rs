@@ -29,7 +29,7 @@ fn in_place_at_root<B: OwnedRecvBuf>(
     OwnedCollective { root_bufs: Some(root_bufs), ..OwnedCollective::new(buf, bufs, arguments) }
 }
 
-/// A reduction to one rank: see [`Intracomm::reduce_in_place`](crate::Intracomm::reduce_in_place).
+/// Describes a reduction to one rank: see [`Intracomm::reduce_in_place`](crate::Intracomm::reduce_in_place).
 ///
 /// ```
 /// use mpj::{Op, coll};
@@ -44,12 +44,13 @@ pub fn reduce_in_place<B: OwnedRecvBuf>(buf: B, op: Op, root: usize) -> OwnedCol
     in_place_at_root(buf, root, receive_in_place, Arguments::reduction(calls::REDUCE, op))
 }
 
-/// A gather of equal blocks: see [`Intracomm::gather_in_place`](crate::Intracomm::gather_in_place).
+/// Describes a gather of equal blocks: see [`Intracomm::gather_in_place`](crate::Intracomm::gather_in_place).
 pub fn gather_in_place<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective<B> {
     in_place_at_root(buf, root, receive_in_place, Arguments::of(calls::GATHER))
 }
 
-/// A gather of blocks of different lengths: see [`Intracomm::gatherv_in_place`](crate::Intracomm::gatherv_in_place).
+/// Describes a gather of blocks of different lengths: see
+/// [`Intracomm::gatherv_in_place`](crate::Intracomm::gatherv_in_place).
 pub fn gatherv_in_place<B: OwnedRecvBuf>(
     buf: B,
     counts: &[usize],
@@ -60,12 +61,12 @@ pub fn gatherv_in_place<B: OwnedRecvBuf>(
     in_place_at_root(buf, root, receive_in_place, Arguments { recv, ..Arguments::of(calls::GATHERV) })
 }
 
-/// A scatter of equal blocks: see [`Intracomm::scatter_in_place`](crate::Intracomm::scatter_in_place).
+/// Describes a scatter of equal blocks: see [`Intracomm::scatter_in_place`](crate::Intracomm::scatter_in_place).
 pub fn scatter_in_place<B: OwnedRecvBuf>(buf: B, root: usize) -> OwnedCollective<B> {
     in_place_at_root(buf, root, send_in_place, Arguments::of(calls::SCATTER))
 }
 
-/// A scatter of blocks of different lengths: see
+/// Describes a scatter of blocks of different lengths: see
 /// [`Intracomm::scatterv_in_place`](crate::Intracomm::scatterv_in_place).
 pub fn scatterv_in_place<B: OwnedRecvBuf>(
     buf: B,
@@ -85,7 +86,7 @@ fn send_in_place<B: RecvBuf>(cell: &OwnedCell<B>) -> CallBufs {
     CallBufs::Pair([cell.recv_buf(), Buf::in_place()])
 }
 
-/// A reduction to all ranks: see [`Intracomm::allreduce_in_place`](crate::Intracomm::allreduce_in_place).
+/// Describes a reduction to all ranks: see [`Intracomm::allreduce_in_place`](crate::Intracomm::allreduce_in_place).
 ///
 /// ```
 /// use mpj::{Op, coll};
@@ -99,35 +100,35 @@ pub fn allreduce_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B>
     in_place(buf, Arguments::reduction(calls::ALLREDUCE, op))
 }
 
-/// A reduction whose result is scattered: see
+/// Describes a reduction whose result is scattered: see
 /// [`Intracomm::reduce_scatter_in_place`](crate::Intracomm::reduce_scatter_in_place).
 pub fn reduce_scatter_in_place<B: OwnedRecvBuf>(buf: B, counts: &[usize], op: Op) -> OwnedCollective<B> {
     let send = Layout::varying(counts, &[]);
     in_place(buf, Arguments { send, ..Arguments::reduction(calls::REDUCE_SCATTER, op) })
 }
 
-/// A reduction whose result is scattered in equal blocks: see
+/// Describes a reduction whose result is scattered in equal blocks: see
 /// [`Intracomm::reduce_scatter_block_in_place`](crate::Intracomm::reduce_scatter_block_in_place).
 pub fn reduce_scatter_block_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::REDUCE_SCATTER_BLOCK, op))
 }
 
-/// A prefix reduction: see [`Intracomm::scan_in_place`](crate::Intracomm::scan_in_place).
+/// Describes a prefix reduction: see [`Intracomm::scan_in_place`](crate::Intracomm::scan_in_place).
 pub fn scan_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::SCAN, op))
 }
 
-/// An exclusive prefix reduction: see [`Intracomm::exscan_in_place`](crate::Intracomm::exscan_in_place).
+/// Describes an exclusive prefix reduction: see [`Intracomm::exscan_in_place`](crate::Intracomm::exscan_in_place).
 pub fn exscan_in_place<B: OwnedRecvBuf>(buf: B, op: Op) -> OwnedCollective<B> {
     in_place(buf, Arguments::reduction(calls::EXSCAN, op))
 }
 
-/// A gather to all ranks: see [`Intracomm::allgather_in_place`](crate::Intracomm::allgather_in_place).
+/// Describes a gather to all ranks: see [`Intracomm::allgather_in_place`](crate::Intracomm::allgather_in_place).
 pub fn allgather_in_place<B: OwnedRecvBuf>(buf: B) -> OwnedCollective<B> {
     in_place(buf, Arguments::of(calls::ALLGATHER))
 }
 
-/// A gather of blocks of different lengths to all ranks: see
+/// Describes a gather of blocks of different lengths to all ranks: see
 /// [`Intracomm::allgatherv_in_place`](crate::Intracomm::allgatherv_in_place).
 pub fn allgatherv_in_place<B: OwnedRecvBuf>(
     buf: B,
@@ -138,12 +139,12 @@ pub fn allgatherv_in_place<B: OwnedRecvBuf>(
     in_place(buf, Arguments { recv, ..Arguments::of(calls::ALLGATHERV) })
 }
 
-/// An exchange of equal blocks: see [`Intracomm::alltoall_in_place`](crate::Intracomm::alltoall_in_place).
+/// Describes an exchange of equal blocks: see [`Intracomm::alltoall_in_place`](crate::Intracomm::alltoall_in_place).
 pub fn alltoall_in_place<B: OwnedRecvBuf>(buf: B) -> OwnedCollective<B> {
     in_place(buf, Arguments::of(calls::ALLTOALL))
 }
 
-/// An exchange of blocks of different lengths: see
+/// Describes an exchange of blocks of different lengths: see
 /// [`Intracomm::alltoallv_in_place`](crate::Intracomm::alltoallv_in_place).
 pub fn alltoallv_in_place<B: OwnedRecvBuf>(
     buf: B,
@@ -154,7 +155,7 @@ pub fn alltoallv_in_place<B: OwnedRecvBuf>(
     in_place(buf, Arguments { recv, ..Arguments::of(calls::ALLTOALLV) })
 }
 
-/// An exchange of one buffer with each rank; lengths and datatypes can differ: see
+/// Describes an exchange of one buffer with each rank; lengths and datatypes can differ: see
 /// [`Intracomm::alltoallw_in_place`](crate::Intracomm::alltoallw_in_place).
 ///
 /// ```

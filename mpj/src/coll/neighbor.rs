@@ -3,7 +3,7 @@
 use super::{Arguments, Layout, OwnedCollective, OwnedRecvBuf, OwnedSendBuf, buffer_lists, two_buffers};
 use crate::raw::collective_call as calls;
 
-/// A gather from the neighbours: see
+/// Describes a gather from the neighbours: see
 /// [`TopologyComm::neighbor_allgather`](crate::topology::TopologyComm::neighbor_allgather).
 ///
 /// ```
@@ -26,7 +26,7 @@ pub fn neighbor_allgather<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) ->
     two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLGATHER))
 }
 
-/// A gather of blocks of different lengths from the neighbours: see
+/// Describes a gather of blocks of different lengths from the neighbours: see
 /// [`TopologyComm::neighbor_allgatherv`](crate::topology::TopologyComm::neighbor_allgatherv).
 pub fn neighbor_allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
@@ -44,13 +44,13 @@ pub fn neighbor_allgatherv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     )
 }
 
-/// An exchange of equal blocks with the neighbours: see
+/// Describes an exchange of equal blocks with the neighbours: see
 /// [`TopologyComm::neighbor_alltoall`](crate::topology::TopologyComm::neighbor_alltoall).
 pub fn neighbor_alltoall<S: OwnedSendBuf, R: OwnedRecvBuf>(send: S, recv: R) -> OwnedCollective<(S, R)> {
     two_buffers(send, recv, Arguments::of(calls::NEIGHBOR_ALLTOALL))
 }
 
-/// An exchange of blocks of different lengths with the neighbours: see
+/// Describes an exchange of blocks of different lengths with the neighbours: see
 /// [`TopologyComm::neighbor_alltoallv`](crate::topology::TopologyComm::neighbor_alltoallv).
 pub fn neighbor_alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: S,
@@ -63,7 +63,7 @@ pub fn neighbor_alltoallv<S: OwnedSendBuf, R: OwnedRecvBuf>(
     two_buffers(send, recv, Arguments { send: out, recv: back, ..Arguments::of(calls::NEIGHBOR_ALLTOALLV) })
 }
 
-/// An exchange of buffers, each with a length and a datatype of its own, with the neighbours: see
+/// Describes an exchange of buffers, each with a length and a datatype of its own, with the neighbours: see
 /// [`TopologyComm::neighbor_alltoallw`](crate::topology::TopologyComm::neighbor_alltoallw).
 pub fn neighbor_alltoallw<S: OwnedSendBuf, R: OwnedRecvBuf>(
     send: Vec<S>,

@@ -87,7 +87,7 @@ impl<K> Communicator<K> {
         Ok(self.as_raw().split_type(split_type.into(), key)?.map(Self::new))
     }
 
-    /// As [`dup`](Self::dup), with the hints of the new communicator (MPI_Comm_dup_with_info).
+    /// Duplicates the communicator as [`dup`](Self::dup) does, and sets the duplicate's hints (MPI_Comm_dup_with_info).
     ///
     /// # Errors
     /// As [`dup`](Self::dup).

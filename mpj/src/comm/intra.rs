@@ -43,8 +43,8 @@ impl Intracomm {
         self.as_raw().host_count() as usize
     }
 
-    /// As [`dup`](Self::dup), with other rules for the algorithms of the new communicator's collectives. All ranks must
-    /// pass the same rules. `MPJ_COLL_<OPERATION>` sets the rules of the world.
+    /// Duplicates the communicator as [`dup`](Self::dup) does, with other rules for the algorithms of the duplicate's
+    /// collectives. All ranks must pass the same rules. `MPJ_COLL_<OPERATION>` sets the rules of the world.
     ///
     /// ```
     /// use mpj::coll::{Operation, Rules};

@@ -219,7 +219,7 @@ impl<K> Communicator<K> {
         raw::probe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
 
-    /// As [`probe`](Self::probe), but makes progress once instead of waiting (MPI_Iprobe).
+    /// Probes as [`probe`](Self::probe) does, but makes progress once instead of waiting (MPI_Iprobe).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -249,7 +249,7 @@ impl<K> Communicator<K> {
         Ok(Message { comm: self.as_raw().clone(), message: Some(message) })
     }
 
-    /// As [`mprobe`](Self::mprobe), but makes progress once instead of waiting (MPI_Improbe).
+    /// Extracts a message as [`mprobe`](Self::mprobe) does, but makes progress once instead of waiting (MPI_Improbe).
     ///
     /// # Errors
     /// As [`mprobe`](Self::mprobe).

@@ -46,7 +46,7 @@ impl<K> Communicator<K> {
         })
     }
 
-    /// As [`send_init`](Self::send_init); each start sends as [`issend`](Self::issend) does (MPI_Ssend_init).
+    /// Creates a persistent send whose starts send as [`issend`](Self::issend) does (MPI_Ssend_init).
     ///
     /// # Errors
     /// As [`send_init`](Self::send_init).
@@ -61,8 +61,7 @@ impl<K> Communicator<K> {
         })
     }
 
-    /// As [`send_init`](Self::send_init); each start sends as [`bsend`](Self::bsend) does, with its errors
-    /// (MPI_Bsend_init).
+    /// Creates a persistent send whose starts send as [`bsend`](Self::bsend) does, with its errors (MPI_Bsend_init).
     ///
     /// # Errors
     /// As [`send_init`](Self::send_init).
@@ -75,7 +74,7 @@ impl<K> Communicator<K> {
         self.owned_send(buf, dest, tag, raw::bsend_init)
     }
 
-    /// As [`send_init`](Self::send_init); each start sends as [`irsend`](Self::irsend) does (MPI_Rsend_init).
+    /// Creates a persistent send whose starts send as [`irsend`](Self::irsend) does (MPI_Rsend_init).
     ///
     /// # Errors
     /// As [`send_init`](Self::send_init).

@@ -118,31 +118,31 @@ impl<'a> Collective<'a> {
         self.recv.first().unwrap_or(EMPTY_BUF)
     }
 
-    /// As [`barrier`](super::barrier).
+    /// Describes a call of [`barrier`](super::barrier).
     #[inline]
     pub fn barrier() -> Self {
         Collective::new(BARRIER, EMPTY_BUF, EMPTY_BUF)
     }
 
-    /// As [`bcast`](super::bcast).
+    /// Describes a call of [`bcast`](super::bcast).
     #[inline]
     pub fn bcast(items: &'a Buf, root: i32) -> Self {
         Collective { root, ..Collective::new(BCAST, items, items) }
     }
 
-    /// As [`reduce`](super::reduce).
+    /// Describes a call of [`reduce`](super::reduce).
     #[inline]
     pub fn reduce(send: &'a Buf, recv: &'a Buf, op: &'a Op, root: i32) -> Self {
         Collective { op, root, ..Collective::new(REDUCE, send, recv) }
     }
 
-    /// As [`allreduce`](super::allreduce).
+    /// Describes a call of [`allreduce`](super::allreduce).
     #[inline]
     pub fn allreduce(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
         Collective { op, ..Collective::new(ALLREDUCE, send, recv) }
     }
 
-    /// As [`reduce_scatter`](super::reduce_scatter).
+    /// Describes a call of [`reduce_scatter`](super::reduce_scatter).
     #[inline]
     pub fn reduce_scatter(send: &'a Buf, recv: &'a Buf, counts: &'a [usize], op: &'a Op) -> Self {
         // The plan computes the displacements.
@@ -150,66 +150,66 @@ impl<'a> Collective<'a> {
         Collective { op, send_layout, ..Collective::new(REDUCE_SCATTER, send, recv) }
     }
 
-    /// As [`reduce_scatter_block`](super::reduce_scatter_block).
+    /// Describes a call of [`reduce_scatter_block`](super::reduce_scatter_block).
     #[inline]
     pub fn reduce_scatter_block(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
         Collective { op, ..Collective::new(REDUCE_SCATTER_BLOCK, send, recv) }
     }
 
-    /// As [`exscan`](super::exscan).
+    /// Describes a call of [`exscan`](super::exscan).
     #[inline]
     pub fn exscan(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
         Collective { op, ..Collective::new(EXSCAN, send, recv) }
     }
 
-    /// As [`scan`](super::scan).
+    /// Describes a call of [`scan`](super::scan).
     #[inline]
     pub fn scan(send: &'a Buf, recv: &'a Buf, op: &'a Op) -> Self {
         Collective { op, ..Collective::new(SCAN, send, recv) }
     }
 
-    /// As [`gather`](super::gather).
+    /// Describes a call of [`gather`](super::gather).
     #[inline]
     pub fn gather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>, root: i32) -> Self {
         let call = layout.choose(GATHER, GATHERV);
         Collective { recv_layout: layout, root, ..Collective::new(call, send, recv) }
     }
 
-    /// As [`scatter`](super::scatter).
+    /// Describes a call of [`scatter`](super::scatter).
     #[inline]
     pub fn scatter(send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, root: i32) -> Self {
         let call = layout.choose(SCATTER, SCATTERV);
         Collective { send_layout: layout, root, ..Collective::new(call, send, recv) }
     }
 
-    /// As [`allgather`](super::allgather).
+    /// Describes a call of [`allgather`](super::allgather).
     #[inline]
     pub fn allgather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>) -> Self {
         let call = layout.choose(ALLGATHER, ALLGATHERV);
         Collective { recv_layout: layout, ..Collective::new(call, send, recv) }
     }
 
-    /// As [`alltoall`](super::alltoall).
+    /// Describes a call of [`alltoall`](super::alltoall).
     #[inline]
     pub fn alltoall(send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a>) -> Self {
         let call = back.choose(ALLTOALL, ALLTOALLV);
         Collective { send_layout: layout, recv_layout: back, ..Collective::new(call, send, recv) }
     }
 
-    /// As [`alltoallw`](super::alltoallw).
+    /// Describes a call of [`alltoallw`](super::alltoallw).
     #[inline]
     pub fn alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
         Collective::with_lists(ALLTOALLW, send, recv)
     }
 
-    /// As [`neighbor_allgather`](super::neighbor_allgather).
+    /// Describes a call of [`neighbor_allgather`](super::neighbor_allgather).
     #[inline]
     pub fn neighbor_allgather(send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>) -> Self {
         let call = layout.choose(NEIGHBOR_ALLGATHER, NEIGHBOR_ALLGATHERV);
         Collective { recv_layout: layout, ..Collective::new(call, send, recv) }
     }
 
-    /// As [`neighbor_alltoall`](super::neighbor_alltoall).
+    /// Describes a call of [`neighbor_alltoall`](super::neighbor_alltoall).
     #[inline]
     pub fn neighbor_alltoall(
         send: &'a Buf,
@@ -221,7 +221,7 @@ impl<'a> Collective<'a> {
         Collective { send_layout: layout, recv_layout: back, ..Collective::new(call, send, recv) }
     }
 
-    /// As [`neighbor_alltoallw`](super::neighbor_alltoallw).
+    /// Describes a call of [`neighbor_alltoallw`](super::neighbor_alltoallw).
     #[inline]
     pub fn neighbor_alltoallw(send: &'a [Buf], recv: &'a [Buf]) -> Self {
         Collective::with_lists(NEIGHBOR_ALLTOALLW, send, recv)

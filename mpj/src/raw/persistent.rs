@@ -127,7 +127,7 @@ impl PersistentOperation {
         unsafe { self.start_with_lists(from_ref(send), from_ref(recv)) }
     }
 
-    /// As [`start_with`](Self::start_with), for a collective with a buffer for each rank.
+    /// Starts a collective with a buffer for each rank, as [`start_with`](Self::start_with) does.
     ///
     /// # Errors
     /// As [`start_with`](Self::start_with); the number of buffers differs, of which the other ranks are notified.

@@ -162,7 +162,7 @@ impl Request {
         }
     }
 
-    /// As [`persistent`](Self::persistent), for example to start it.
+    /// Returns that persistent operation mutably, for example to start it.
     pub fn persistent_mut(&mut self) -> Option<&mut PersistentOperation> {
         match &mut self.state {
             State::Persistent(request) => Some(request),

@@ -120,8 +120,8 @@ impl<T: Receivable> SplitViews<T> {
         self.split_with_rest(slice).map(|(written, read, _)| (written, read))
     }
 
-    /// As [`split`](Self::split); also gives access to the elements that no view writes. So a program can compute with
-    /// them while messages arrive in the written views.
+    /// Returns the views as [`split`](Self::split) does, and access to the elements that no view writes. So a program
+    /// can compute with them while messages arrive in the written views.
     /// ```
     /// use mpj::{Datatype, SplitViews, ViewSpec};
     ///

@@ -134,8 +134,8 @@ impl Groups {
         local.add(bcast_binomial::steps, &call, steps);
     }
 
-    /// As [`allreduce`](Self::allreduce), but distributes the result: rank `r` of a group gets the items `block(r)` of it,
-    /// given by the first item and the count.
+    /// Combines as [`allreduce`](Self::allreduce) does, but distributes the result: rank `r` of a group gets the items
+    /// `block(r)` of it, given by the first item and the count.
     pub fn reduce_scatter(&self, own: Span, block: &dyn Fn(u32) -> (usize, usize), steps: &mut Vec<Step>) {
         // The reduction does not use this buffer any more when the receive starts.
         let result = BufIndex::TEMP2;

@@ -77,7 +77,7 @@ fn received(report: &Report, rank: u32) -> &[Option<Term>] {
     &report.bufs[rank as usize][BufIndex::RECV.index()]
 }
 
-/// Whether an item is the combination of all `size` ranks, in order of rank from `first` on, or from any rank.
+/// Returns whether an item is the combination of all `size` ranks, in order of rank from `first` on, or from any rank.
 fn is_all(item: Option<Term>, index: usize, size: u32, first: Option<u32>) -> bool {
     item.is_some_and(|term| {
         (term.item, term.len) == (index, size) && first.is_none_or(|first| size == 1 || term.first == first)

@@ -67,8 +67,8 @@ impl Comm {
         self.dup_as(Arc::clone(self.collectives().rules()), None)
     }
 
-    /// As [`dup`](Self::dup), with other rules for the algorithms of the new communicator's collectives. All ranks must
-    /// pass the same rules.
+    /// Duplicates the communicator as [`dup`](Self::dup) does, with other rules for the algorithms of the duplicate's
+    /// collectives. All ranks must pass the same rules.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -76,7 +76,7 @@ impl Comm {
         self.dup_as(rules, None)
     }
 
-    /// As [`dup`](Self::dup), with the hints of the new communicator (MPI_Comm_dup_with_info).
+    /// Duplicates the communicator as [`dup`](Self::dup) does, and sets the duplicate's hints (MPI_Comm_dup_with_info).
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
