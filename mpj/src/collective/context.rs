@@ -128,9 +128,9 @@ impl CollContext {
         }
     }
 
-    /// Ends a call. Its error, except the death of a member, disables the collectives of a communicator of several
-    /// ranks on this rank, and is reported to the other ranks if they do not learn of it otherwise. Returns whether
-    /// notices were sent.
+    /// Ends a call. If it failed, except by the death of a member, disables the collectives of a communicator of
+    /// several ranks on this rank. Notifies the other ranks if they do not learn of the error otherwise. Returns
+    /// whether notices were sent.
     #[inline]
     pub(crate) fn end_call(&self, seq: u32, error: Option<&Error>) -> bool {
         self.state.sequence().mark_ended(seq);

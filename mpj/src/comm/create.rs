@@ -35,9 +35,9 @@ impl<K> Communicator<K> {
     /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
     /// [`Group::empty`].
     ///
-    /// Called on an [`Intercomm`](crate::Intercomm), it creates an intercommunicator whose groups are the one that the ranks
-    /// of this group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get
-    /// `None`. The text of an error numbers the ranks of both groups together, those of one group first.
+    /// Called on an [`Intercomm`](crate::Intercomm), it creates an intercommunicator: the ranks of one group pass its
+    /// first group, those of the other group pass its second group. If one of them is empty, all ranks get `None`. The
+    /// text of an error numbers the ranks of both groups together, those of one group first.
     ///
     /// ```
     /// # mpj::threads(4, |world| {

@@ -127,9 +127,9 @@ impl Comm {
     /// The members of a group must all pass it, with the same order. A rank that is in no group passes any of them, or
     /// an empty one.
     ///
-    /// Called on an intercommunicator, it creates an intercommunicator whose groups are the one that the ranks of this
-    /// group pass and the one that the ranks of the remote group pass. If one of them is empty, all ranks get `None`. The
-    /// text of an error numbers the ranks of both groups together, those of one group first.
+    /// Called on an intercommunicator, it creates an intercommunicator: the ranks of one group pass its first group,
+    /// those of the other group pass its second group. If one of them is empty, all ranks get `None`. The text of an
+    /// error numbers the ranks of both groups together, those of one group first.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`ErrorClass::Group`], on all ranks, if a member of a group has passed another one, or if
