@@ -1,7 +1,7 @@
 //! The progress thread of a rank, which makes progress while no other thread does.
 //!
-//! It exists if the parameter [`PROGRESS`] requests it, or from the first time that a future is pending and there is no
-//! driver descriptor ([`AsyncWait`]). In the second case it runs only while futures are pending.
+//! It exists if the parameter [`PROGRESS`] requests it, or after a future was pending without a driver descriptor
+//! ([`AsyncWait`]). In the second case it runs only while futures are pending.
 //!
 //! ```text
 //!            needed               another thread waits

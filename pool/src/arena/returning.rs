@@ -33,7 +33,7 @@ impl<S: Storage> State<S> {
         (idle, false)
     }
 
-    /// Returns whether the pool has more than `MIN_RESIDENT` resident bytes, and its blocks at most a quarter as many.
+    /// Returns whether more than `MIN_RESIDENT` bytes of the pool are resident, and blocks use at most a quarter of them.
     fn is_mostly_free(&self) -> bool {
         let resident: usize = self.slots.iter().flatten().map(|entry| entry.chunks.resident_bytes()).sum();
         resident > MIN_RESIDENT && self.granted_bytes() <= resident / 4
