@@ -3,8 +3,8 @@
 mod codecs;
 mod common;
 mod edges;
-mod extras;
 mod golden;
+mod half_and_complex;
 mod hostile;
 mod kinds;
 #[cfg(target_pointer_width = "64")]
@@ -13,9 +13,9 @@ mod model;
 mod mpjbuf;
 mod objects;
 mod orders;
-mod places;
 mod receiver;
 mod reserves;
 mod roundtrip;
+mod scatter_gather;
 mod shared;
 mod streams;

@@ -5,7 +5,7 @@ mod derive;
 mod features;
 mod kernels;
 mod limits;
+mod made_of;
 mod model;
 mod raw;
 mod validate;
-mod whole;

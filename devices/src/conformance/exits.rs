@@ -180,7 +180,7 @@ pub(super) fn returned_memory_is_not_written_after_a_death(m: &Member) {
 
 /// Like [`returned_memory_is_not_written_after_a_death`], but the connections of the dead rank stay open, as those of a
 /// disconnected host do.
-pub(super) fn death_with_an_open_connection_ends_bodies(m: &Member) {
+pub(super) fn death_ends_bodies_of_an_open_connection(m: &Member) {
     if m.rank == 0 {
         keep_for_ever(Arc::clone(&m.engine));
     }

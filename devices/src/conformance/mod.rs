@@ -125,7 +125,7 @@ macro_rules! for_each_case {
             exits::rendezvous_message_of_a_dead_rank_does_not_hang [2, 3, 5]
             exits::messages_sent_before_a_death_arrive [2, 3, 5]
             exits::returned_memory_is_not_written_after_a_death [2, 3, 5]
-            exits::death_with_an_open_connection_ends_bodies [2, 3, 5]
+            exits::death_ends_bodies_of_an_open_connection [2, 3, 5]
             exits::close_succeeds_after_flooding_a_dead_rank [2, 3, 5]
             closing::exit_fails_operations_that_need_the_rank [2, 3, 5]
             closing::any_source_receive_fails_when_all_others_have_exited [2, 3, 5]

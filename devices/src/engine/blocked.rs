@@ -176,7 +176,7 @@ impl fmt::Display for BlockedCall {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct BlockedThreads {
+pub(crate) struct BlockedCalls {
     next: AtomicU64,
     /// By the number of the wait. A rank can have many pending futures.
     pending: Mutex<HashMap<u64, Pending>>,
@@ -191,11 +191,11 @@ struct Pending {
 }
 
 pub(crate) struct BlockedGuard<'a> {
-    waits: &'a BlockedThreads,
+    waits: &'a BlockedCalls,
     id: u64,
 }
 
-impl BlockedThreads {
+impl BlockedCalls {
     pub(crate) fn enter(&self, wait: WaitReason) -> BlockedGuard<'_> {
         BlockedGuard { waits: self, id: self.add(wait) }
     }

@@ -32,7 +32,7 @@ pub(super) struct Blamed {
 }
 
 /// The time after which a failed rank stops waiting for its tasks, and a closing rank for memory that devices keep.
-pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
+pub(super) const CLOSE_GRACE: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Returns the world rank whose death became known first, and the cause.
@@ -248,7 +248,7 @@ impl Engine {
     /// [tasks](Self::spawn), which keep the engine alive, are complete.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
-        let end = Instant::now() + DEVICE_GRACE;
+        let end = Instant::now() + CLOSE_GRACE;
         let have_ended = |(): &mut ()| (!self.tasks.any()).then_some(());
         self.wait_for_until(end, &mut (), have_ended, |()| WaitReason::call("the end of failed operations"));
     }

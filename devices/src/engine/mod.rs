@@ -63,7 +63,7 @@ pub use channel::{Calls, Channel};
 use credit::CreditPool;
 pub use credit::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
 pub use driver_fd::DriverFd;
-use failure::{Blamed, DEVICE_GRACE};
+use failure::{Blamed, CLOSE_GRACE};
 pub use failure_listeners::FailureListener;
 pub use matched::{Matched, MatchedMessage};
 pub use send::{Coalesce, Mode, Sent};
@@ -85,7 +85,7 @@ use crate::registry::{OpenedDevices, Registry};
 use crate::site::Site;
 use crate::trace::Trace;
 use crate::wait::Policy;
-use blocked::BlockedThreads;
+use blocked::BlockedCalls;
 use channels::Channels;
 use device_ops::{DeviceOp, DeviceOps};
 use exits::KnownExits;
@@ -110,7 +110,7 @@ pub struct Engine {
     bias: Arc<Bias>,
     progress_lock: biased::Mutex<ProgressState>,
     parking: Parking,
-    waits: BlockedThreads,
+    waits: BlockedCalls,
     tasks: TaskList,
     background: Background,
     pub(crate) policy: Policy,
@@ -203,7 +203,7 @@ impl Engine {
             channels: RwLock::default(),
             device_ops: Mutex::default(),
             parking: Parking::new(),
-            waits: BlockedThreads::default(),
+            waits: BlockedCalls::default(),
             tasks: TaskList::default(),
             busy: AtomicUsize::new(0),
             busy_peers: biased::Mutex::new(&bias, Vec::new()),
@@ -298,7 +298,7 @@ impl Engine {
             |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));
         self.wait_for(&mut (), |()| self.is_drained(has_exited).then_some(()), leaving);
         // Devices soon return the memory of transfers with these peers. The time limit covers a device that does not.
-        let end = Instant::now() + DEVICE_GRACE;
+        let end = Instant::now() + CLOSE_GRACE;
         self.wait_for_until(end, &mut (), |()| self.is_drained(|_| false).then_some(()), leaving);
         self.complete_received_sends();
         self.roster.report(self.site.rank, Exit::Left);

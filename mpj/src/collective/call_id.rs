@@ -22,20 +22,20 @@ pub(crate) struct CallId {
     /// The sequence number, which is the same on every rank.
     pub(crate) seq: u32,
     pub(crate) digest: CallDigest,
-    pub(crate) first_group: Option<u32>,
+    pub(crate) first_group_size: Option<u32>,
 }
 
-/// The name of a rank in errors. If the channel has two groups, the second one begins at rank `first_group`, and the
+/// The name of a rank in errors. If the channel has two groups, the second one begins at rank `first_group_size`, and the
 /// name includes the group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankName {
     pub(crate) rank: u32,
-    pub(crate) first_group: Option<u32>,
+    pub(crate) first_group_size: Option<u32>,
 }
 
 impl fmt::Display for RankName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.rank, self.first_group) {
+        match (self.rank, self.first_group_size) {
             (rank, None) => write!(f, "rank {rank}"),
             (rank, Some(first)) if rank < first => write!(f, "rank {rank} of the first group"),
             (rank, Some(first)) => write!(f, "rank {} of the second group", rank - first),
@@ -45,7 +45,7 @@ impl fmt::Display for RankName {
 
 impl CallId {
     pub(crate) fn name_of(&self, rank: u32) -> RankName {
-        RankName { rank, first_group: self.first_group }
+        RankName { rank, first_group_size: self.first_group_size }
     }
 
     #[inline]
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn rank_of_two_groups_is_named_with_its_group() {
-        let names = |first_group| [0, 2, 3].map(|rank| RankName { rank, first_group }.to_string());
+        let names = |first_group_size| [0, 2, 3].map(|rank| RankName { rank, first_group_size }.to_string());
         assert_eq!(names(None), ["rank 0", "rank 2", "rank 3"]);
         let (first, second) = ("of the first group", "of the second group");
         let expected = [format!("rank 0 {first}"), format!("rank 0 {second}"), format!("rank 1 {second}")];

@@ -27,7 +27,7 @@ pub(crate) struct CollContext {
     size: u32,
     host_count: u32,
     /// The number of ranks of the first group in the channel of two groups.
-    first_group: Option<u32>,
+    first_group_size: Option<u32>,
     state: CollState,
     rules: Arc<Rules>,
     /// Empty vectors, so that a call need not allocate.
@@ -42,12 +42,12 @@ impl CollContext {
         engine: Arc<Engine>,
         channel: Arc<Channel>,
         host_count: u32,
-        first_group: Option<u32>,
+        first_group_size: Option<u32>,
         rules: Arc<Rules>,
     ) -> Self {
         let (rank, size) = (channel.rank(), channel.group().size());
         let (state, scratch) = (CollState::new(engine.bias()), Mutex::new(engine.bias(), Default::default()));
-        CollContext { engine, channel, rank, size, host_count, first_group, state, rules, scratch }
+        CollContext { engine, channel, rank, size, host_count, first_group_size, state, rules, scratch }
     }
 
     #[inline]
@@ -77,7 +77,7 @@ impl CollContext {
 
     #[inline]
     pub(crate) fn call_id(&self, name: &'static str, seq: u32, digest: CallDigest) -> CallId {
-        CallId { name, seq, digest, first_group: self.first_group }
+        CallId { name, seq, digest, first_group_size: self.first_group_size }
     }
 
     #[inline]
@@ -151,7 +151,7 @@ impl CollContext {
             return false;
         }
         let seq = self.state.take_origin_seq().unwrap_or(seq);
-        let own_name = RankName { rank: self.rank, first_group: self.first_group };
+        let own_name = RankName { rank: self.rank, first_group_size: self.first_group_size };
         let cause = Cause::from_error(&own_name.to_string(), site.rank, error);
         let is_first = self.state.set_broken(seq, &cause);
         if !is_first || matches!(error.as_fault(), Some(Fault::SendCancelled { .. })) {

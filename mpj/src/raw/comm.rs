@@ -149,9 +149,9 @@ impl Comm {
         let coll = coll.inspect_err(|_| engine.free(&p2p))?;
         let hosts: BTreeSet<HostId> =
             all.iter().filter_map(|PeerId(peer)| common.hosts.host_of(peer)).collect();
-        let first_group = remote.as_ref().map(|remote| remote.first_size(&group));
+        let first_group_size = remote.as_ref().map(|remote| remote.first_size(&group));
         let (hosts, coll_engine) = (hosts.len() as u32, Arc::clone(&engine));
-        let collectives = Arc::new(CollContext::new(coll_engine, coll, hosts, first_group, rules));
+        let collectives = Arc::new(CollContext::new(coll_engine, coll, hosts, first_group_size, rules));
         let names = Names::new(&name);
         engine.describe(&p2p, names.get(), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);

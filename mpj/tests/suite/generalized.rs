@@ -214,7 +214,7 @@ fn type_error() -> Error {
 
 /// MPJ Express prints a line for a cancel, and does not cancel.
 #[test]
-fn cancelled_receive_says_so() {
+fn cancelled_receive_fails_as_cancelled() {
     ranks(2, |world| {
         let other = 1 - world.rank();
         let receiving = world.irecv(vec![1u8; 3], other, 0)?;

@@ -62,7 +62,7 @@ impl<S: Storage> Arena<S> {
     /// Returns unused memory to the system, if it is time to: the thread's blocks of sizes that it has not used since
     /// its last turn, blocks of the depot, and idle parts of a region. The caller holds no lock.
     pub(super) fn return_unused(&self, caching: &CacheShared, cache: &ThreadCache) {
-        let Some(after) = self.growth.return_after.filter(|_| cache.should_look_at_clock()) else { return };
+        let Some(after) = self.growth.return_after.filter(|_| cache.should_read_clock()) else { return };
         let now = Instant::now();
         if cache.is_turn(now, after) {
             for class in cache.unused_classes() {

@@ -230,7 +230,7 @@ impl ThreadCache {
     }
 
     /// Returns true on every 32nd call; then the caller reads the clock.
-    pub(crate) fn should_look_at_clock(&self) -> bool {
+    pub(crate) fn should_read_clock(&self) -> bool {
         let calls = self.clock_calls.get().wrapping_add(1);
         self.clock_calls.set(calls);
         calls.is_multiple_of(32)

@@ -58,31 +58,31 @@ fn fails_with<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usi
 }
 
 #[test]
-fn no_descriptor_left() {
-    run_limited("no_descriptor_left", Resource::Nofile, 0, || {
+fn exhausted_descriptors_are_an_error() {
+    run_limited("exhausted_descriptors_are_an_error", Resource::Nofile, 0, || {
         fails_with(SharedStorage::create, 1 << 20, "memfd_create", Errno::MFILE);
     });
 }
 
 #[test]
-fn no_room_for_the_file() {
-    run_limited("no_room_for_the_file", Resource::Fsize, 1 << 16, || {
+fn exceeded_file_size_limit_is_an_error() {
+    run_limited("exceeded_file_size_limit_is_an_error", Resource::Fsize, 1 << 16, || {
         fails_with(SharedStorage::create, 1 << 20, "fallocate", Errno::FBIG);
         assert!(SharedStorage::create(1 << 12).is_ok(), "a smaller one");
     });
 }
 
 #[test]
-fn no_address_space_left() {
-    run_limited("no_address_space_left", Resource::As, 256 << 20, || {
+fn exhausted_address_space_is_an_error() {
+    run_limited("exhausted_address_space_is_an_error", Resource::As, 256 << 20, || {
         fails_with(Pages::create, 1 << 30, "mmap", Errno::NOMEM);
         assert!(Pages::create(1 << 20).is_ok(), "a smaller one");
     });
 }
 
 #[test]
-fn no_memory_left_for_the_map_of_free_blocks() {
-    run_limited("no_memory_left_for_the_map_of_free_blocks", Resource::As, 1 << 30, || {
+fn exhausted_memory_for_the_map_of_free_blocks_is_an_error() {
+    run_limited("exhausted_memory_for_the_map_of_free_blocks_is_an_error", Resource::As, 1 << 30, || {
         const SIZE: usize = 256 << 20;
         let mut rest = Vec::with_capacity(1 << 10);
         // Takes all memory in pieces of 1 MiB. The map of a region of `SIZE` bytes is longer.
@@ -110,8 +110,8 @@ fn no_memory_left_for_the_map_of_free_blocks() {
 
 #[test]
 #[cfg_attr(target_pointer_width = "32", ignore = "no address space is left for the pool either")]
-fn no_thread_left_to_fault_pages_in() {
-    run_limited("no_thread_left_to_fault_pages_in", Resource::As, 1 << 30, || {
+fn pages_work_without_a_thread_that_faults_them_in() {
+    run_limited("pages_work_without_a_thread_that_faults_them_in", Resource::As, 1 << 30, || {
         // No address space is left for a stack, so the rest of the pages are faulted in on access.
         let pages = (1..=1024).rev().find_map(|size| Pages::create(size << 20).ok()).unwrap();
         assert!(pages.size() > 8 << 20);

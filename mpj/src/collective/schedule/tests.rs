@@ -11,7 +11,7 @@ use crate::raw::Comm;
 fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
     let [send, recv] = memory.map(Buf::slice_mut);
     let digest = CallDigest::new(Operation::Allreduce, 0);
-    let call = CallId { name: "test", seq: 1, digest, first_group: None };
+    let call = CallId { name: "test", seq: 1, digest, first_group_size: None };
     let plan = Plan { op: op.map(MaybeOwned::Borrowed), ..Plan::new(digest, steps, &send, &recv) };
     // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
     unsafe { Schedule::new(&**comm.collectives(), call, plan) }.run()
