@@ -125,7 +125,7 @@ impl DriverFd {
         let armed: Vec<BorrowedFd<'_>> = engine.devices.iter().filter_map(|device| device.arm()).collect();
         let is_watched = self.watch(&armed).is_ok();
         let moved = engine.last_pass(&mut progress);
-        engine.query_exits(&mut progress);
+        engine.query_exits_and_verify(&mut progress);
         let is_armed = moved == 0 && is_fenced && is_watched && !deferred_drop::has_deferred();
         if is_armed {
             self.timer.set(engine.max_sleep);

@@ -138,7 +138,7 @@ impl Engine {
         let moved = self.try_lock_progress().map(|mut progress| {
             progress.tests = progress.tests.wrapping_add(1);
             if progress.tests.is_multiple_of(TESTS_PER_CLOCK_READ) {
-                self.query_exits(&mut progress);
+                self.query_exits_and_verify(&mut progress);
             }
             let poll_set = progress.poll_set_of_test();
             let mut moved = self.progress_pass(&mut progress, poll_set);
@@ -179,7 +179,7 @@ impl Engine {
         }
         progress.pass_count = progress.pass_count.wrapping_add(1);
         if progress.pass_count.is_multiple_of(PASSES_PER_CLOCK_READ) {
-            self.query_exits(progress);
+            self.query_exits_and_verify(progress);
         }
         let ProgressState {
             inlets,
@@ -238,7 +238,7 @@ impl Engine {
     /// Queries the orderly exits, which are not broadcast, at most once per [`EXIT_QUERY_INTERVAL`], and verifies the
     /// shared memory at most once per [`VERIFY_INTERVAL`].
     #[cold]
-    pub(super) fn query_exits(&self, progress: &mut ProgressState) {
+    pub(super) fn query_exits_and_verify(&self, progress: &mut ProgressState) {
         let now = Instant::now();
         if now.duration_since(progress.exits_queried) >= EXIT_QUERY_INTERVAL {
             progress.exits_queried = now;

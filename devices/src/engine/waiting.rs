@@ -179,7 +179,7 @@ impl Engine {
                 });
                 let longer = (2 * pause.next_sleep).min(self.max_sleep);
                 pause.next_sleep = if pause.has_moved { SLEEP } else { longer };
-                self.query_exits(progress);
+                self.query_exits_and_verify(progress);
             }
             // The holder might release the progress lock before this thread is counted as parked: try it again.
             None => {

@@ -23,7 +23,7 @@ pub(super) struct IbvCard {
     /// A random number that identifies this opening of the device. A hello is valid only for one nonce.
     pub(super) nonce: u64,
     /// The maximum length of a message in bytes.
-    pub(super) slot: u32,
+    pub(super) max_message: u32,
     /// The number of receives that the rank posts for the frames of each peer.
     pub(super) window: u16,
     /// The verbs code of the MTU.
@@ -42,7 +42,7 @@ impl IbvCard {
             &self.gid,
             &self.qpn.to_le_bytes(),
             &self.nonce.to_le_bytes(),
-            &self.slot.to_le_bytes(),
+            &self.max_message.to_le_bytes(),
             &self.window.to_le_bytes(),
             &[self.mtu],
             &[self.reads],
@@ -67,7 +67,7 @@ impl IbvCard {
             gid: reader.take()?,
             qpn: u32::from_le_bytes(reader.take()?),
             nonce: u64::from_le_bytes(reader.take()?),
-            slot: u32::from_le_bytes(reader.take()?),
+            max_message: u32::from_le_bytes(reader.take()?),
             window: u16::from_le_bytes(reader.take()?),
             mtu: reader.take::<1>()?[0],
             reads: reader.take::<1>()?[0],
@@ -97,7 +97,7 @@ pub(super) mod tests {
         gid: [9; 16],
         qpn: 77,
         nonce: u64::MAX - 7,
-        slot: 8300,
+        max_message: 8300,
         window: 32,
         mtu: 5,
         reads: 16,

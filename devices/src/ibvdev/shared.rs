@@ -144,10 +144,10 @@ impl IbvShared {
             return Err(failure.to_string());
         }
         byte_order::check(peer, card.is_big_endian)?;
-        if card.slot != self.card.slot {
+        if card.max_message != self.card.max_message {
             return Err(format!(
                 "{PREFIX}{} gives receives of {} bytes on this rank and of {} bytes on rank {}: it must be equal on all ranks",
-                IBV_EAGER_LIMIT.name, self.card.slot, card.slot, peer.0
+                IBV_EAGER_LIMIT.name, self.card.max_message, card.max_message, peer.0
             ));
         }
         let connection = self

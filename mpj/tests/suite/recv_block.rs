@@ -28,7 +28,7 @@ fn received_block_outlives_sender_and_world() {
     let kept = Mutex::new(None);
     let outcome = alive(|| {
         mpj::threads(3, |world| {
-            if let Some(lent) = programs::leavers(&world)? {
+            if let Some(lent) = programs::sender_leaves_with_lent_block(&world)? {
                 *kept.lock().unwrap() = Some(lent);
             }
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())

@@ -101,7 +101,7 @@ fn make_card(
         gid: selection.gid,
         qpn,
         nonce: u64::from_le_bytes(nonce),
-        slot: sizes.max_message as u32,
+        max_message: sizes.max_message as u32,
         window: sizes.window,
         mtu: selection.mtu,
         reads: limits.max_reads.clamp(1, MAX_READS as u8),

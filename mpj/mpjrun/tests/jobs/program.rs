@@ -240,7 +240,7 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "exchange-killed" => trace::killed(world)?,
         "recv-block" => recv_block::run_ring(world)?,
         "recv-block-elsewhere" => recv_block::run_elsewhere(world)?,
-        "recv-block-leavers" => recv_block::run_leavers(world)?,
+        "recv-block-sender_leaves_with_lent_block" => recv_block::run_leavers(world)?,
         "recv-block-killed" => recv_block::run_killed(world)?,
         "recv-block-left" => recv_block::run_left(world)?,
         "recv-block-failed" => recv_block::run_failed(world)?,

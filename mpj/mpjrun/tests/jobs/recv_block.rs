@@ -8,7 +8,7 @@ use mpj::pool::Pool;
 use mpj::{Error, World};
 
 use crate::Test;
-use crate::block_programs::{is_whole, leavers, ring};
+use crate::block_programs::{is_whole, ring, sender_leaves_with_lent_block};
 use crate::job::{limit, run};
 use crate::program::{kill_me, say};
 use crate::usage::sh;
@@ -58,7 +58,7 @@ fn jobs_with_little_address_space_copy() {
 
 fn received_block_outlives_its_sender() {
     for dev in ["shmdev", "niodev"] {
-        let ended = run(&format!("-n 3 --devices {dev}"), "recv-block-leavers");
+        let ended = run(&format!("-n 3 --devices {dev}"), "recv-block-sender_leaves_with_lent_block");
         assert_eq!(
             (ended.code, &ended.out[..]),
             (Some(0), &["the block is unchanged".to_owned()][..]),
@@ -118,7 +118,7 @@ pub(crate) fn run_ring(world: &World) -> Result<(), Error> {
 pub(crate) static HELD: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
 pub(crate) fn run_leavers(world: &World) -> Result<(), Error> {
-    if let Some(block) = leavers(world).unwrap_or_else(|error| panic!("{error}")) {
+    if let Some(block) = sender_leaves_with_lent_block(world).unwrap_or_else(|error| panic!("{error}")) {
         *HELD.lock().unwrap() = Some(block);
     }
     Ok(())

@@ -16,7 +16,7 @@ use super::messages::ToRoot;
 use super::peers::{RootListener, Upstream};
 use super::router::Router;
 use super::watching::PeerWatches;
-use super::{AgentSetup, Peers};
+use super::{AgentSetup, PeerSetup};
 use crate::boot::control_plane::{ControlConnection, JobEnd};
 use crate::boot::managed::{KILL_WAIT, OUTPUT_TIME, ProcessManager};
 use crate::boot::wire::ToLauncher;
@@ -152,12 +152,12 @@ impl Agent {
             ended: false,
         };
         let (router, role) = match peers {
-            Peers::Root(listener) => {
+            PeerSetup::Root(listener) => {
                 let relays_due = listener.is_some().then(|| Instant::now() + CONNECT_LIMIT);
                 let role = Role::Root { relays: BTreeMap::new(), listener, relays_due };
                 (Router::root(hosts.clone()), role)
             }
-            Peers::Relay(upstream) => (Router::relay(hosts.clone(), host), Role::Relay(upstream)),
+            PeerSetup::Relay(upstream) => (Router::relay(hosts.clone(), host), Role::Relay(upstream)),
         };
         Agent {
             processes: ranks.iter().map(process).collect(),

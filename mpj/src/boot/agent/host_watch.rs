@@ -5,11 +5,11 @@
 //! progress. The connection must carry no data: while data is not acknowledged, the kernel sends no probes.
 //!
 //! ```text
-//!                  3 probes without a reply,              20 attempts without a reply
+//!                  3 probes without a reply,                    20 attempts without a reply
 //!                  or the connection ends
-//!   CONNECTED ───────────────────────────────► ASKING ─────────────────────────────────► CUT
-//!       ▲                                       │  │
-//!       └─────────── an attempt succeeds ───────┘  └── refused: the agent has exited, which its connections show ──► OFF
+//!   CONNECTED ───────────────────────────────► RECONNECTING ─────────────────────────────────► CUT
+//!       ▲                                          │  │
+//!       └─────────── an attempt succeeds ──────────┘  └── refused: the agent has exited, as its connections show ──► OFF
 //! ```
 //! If a link loses 20 % of the packets in each direction, 3 probes in a row fail about every half minute, but 20
 //! attempts in a row once in 10⁹ times. A cut is detected after 4 s of probes and 2.5 s of attempts.
@@ -54,12 +54,12 @@ pub(super) struct HostWatch {
 #[derive(Debug)]
 enum State {
     Connected(OwnedFd),
-    Asking(Asking),
+    Reconnecting(Reconnect),
     Ended(HostState),
 }
 
 #[derive(Debug)]
-struct Asking {
+struct Reconnect {
     /// Whether there was a connection before.
     was_connected: bool,
     attempts: Vec<OwnedFd>,
@@ -67,11 +67,11 @@ struct Asking {
     last: Instant,
 }
 
-impl Asking {
+impl Reconnect {
     fn start(was_connected: bool) -> State {
         let now = Instant::now();
         let last = now.checked_sub(ATTEMPT_INTERVAL).unwrap_or(now);
-        State::Asking(Asking { was_connected, attempts: Vec::new(), count: 0, last })
+        State::Reconnecting(Reconnect { was_connected, attempts: Vec::new(), count: 0, last })
     }
 
     fn due(&self) -> Instant {
@@ -156,7 +156,7 @@ fn connect(at: SocketAddr) -> Result<OwnedFd, Errno> {
 impl HostWatch {
     /// Begins to watch the host of the agent that has opened a [`WatchPort`] at this address.
     pub(super) fn new(at: SocketAddr) -> HostWatch {
-        HostWatch { at, state: Asking::start(false) }
+        HostWatch { at, state: Reconnect::start(false) }
     }
 
     /// Returns the address of the watched host.
@@ -168,7 +168,7 @@ impl HostWatch {
     pub(super) fn to_poll(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let (sockets, flags) = match &self.state {
             State::Connected(socket) => (std::slice::from_ref(socket), PollFlags::IN),
-            State::Asking(asking) => (&asking.attempts[..], PollFlags::OUT),
+            State::Reconnecting(reconnect) => (&reconnect.attempts[..], PollFlags::OUT),
             State::Ended(_) => (&[][..], PollFlags::IN),
         };
         sockets.iter().map(move |socket| (socket.as_fd(), flags))
@@ -177,7 +177,7 @@ impl HostWatch {
     /// Returns the time at which [`check`](Self::check) must be called even without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
-            State::Asking(asking) => Some(asking.due()),
+            State::Reconnecting(reconnect) => Some(reconnect.due()),
             State::Connected(_) | State::Ended(_) => None,
         }
     }
@@ -189,9 +189,9 @@ impl HostWatch {
                 let (mut byte, how) = ([0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
                 let is_alive =
                     matches!(rustix::net::recv(&*socket, &mut byte, how), Err(Errno::AGAIN | Errno::INTR));
-                (!is_alive).then(|| Asking::start(true))
+                (!is_alive).then(|| Reconnect::start(true))
             }
-            State::Asking(asking) => asking.check(self.at, now),
+            State::Reconnecting(reconnect) => reconnect.check(self.at, now),
             State::Ended(state) => return *state,
         };
         if let Some(next) = next {
@@ -199,7 +199,7 @@ impl HostWatch {
         }
         match self.state {
             State::Ended(state) => state,
-            State::Connected(_) | State::Asking(_) => HostState::Reachable,
+            State::Connected(_) | State::Reconnecting(_) => HostState::Reachable,
         }
     }
 }
@@ -306,7 +306,7 @@ mod tests {
                 watch.check(Instant::now());
                 !matches!(watch.state, State::Connected(_))
             });
-            assert!(matches!(&watch.state, State::Asking(asking) if asking.was_connected));
+            assert!(matches!(&watch.state, State::Reconnecting(reconnect) if reconnect.was_connected));
         }
     }
 
@@ -341,14 +341,14 @@ mod tests {
         let at = rustix::net::getsockname(&listener).unwrap().try_into().unwrap();
         let _queued: Vec<OwnedFd> = (0..4).map(|_| connect(at).unwrap()).collect();
         for (was_connected, expected) in [(false, HostState::Unknown), (true, HostState::Cut)] {
-            let mut asking = HostWatch { at, state: Asking::start(was_connected) };
+            let mut reconnect = HostWatch { at, state: Reconnect::start(was_connected) };
             let mut now = Instant::now();
             let mut checks = 0;
-            while asking.check(now) == HostState::Reachable {
+            while reconnect.check(now) == HostState::Reachable {
                 checks += 1;
-                now = asking.due().unwrap();
+                now = reconnect.due().unwrap();
             }
-            assert_eq!(asking.check(now), expected);
+            assert_eq!(reconnect.check(now), expected);
             assert_eq!(checks, ATTEMPTS, "all attempts were made");
         }
     }

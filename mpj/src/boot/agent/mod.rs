@@ -37,13 +37,13 @@ pub(super) struct AgentSetup {
     /// The memory that the ranks of this host share, if any.
     pub(super) segment: Option<std::os::fd::OwnedFd>,
     pub(super) listener: LocalListener,
-    pub(super) peers: Peers,
+    pub(super) peers: PeerSetup,
     /// The sockets to which the watches of other agents connect; `None` if there is one host.
     pub(super) watch_port: Option<WatchPort>,
 }
 
 /// The connections of an agent to the other agents.
-pub(super) enum Peers {
+pub(super) enum PeerSetup {
     /// This is the agent of the first host, to which the others connect, if there are others.
     Root(Option<RootListener>),
     /// The connection to the agent of the first host.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use mpj_devices::{HostId, HostRanks, Hosts, JobKey, ShmDriver};
 
 use super::agent::{
-    self, AgentSetup, LocalListener, LocalNames, Peers, ROOT_LIMIT, RankSocket, RootCard, RootListener,
+    self, AgentSetup, LocalListener, LocalNames, PeerSetup, ROOT_LIMIT, RankSocket, RootCard, RootListener,
     WatchPort,
 };
 use super::control_plane::host_segment;
@@ -225,13 +225,13 @@ fn prepare_agent(
             manager.put(ROOT_KEY, &RootCard { key, addresses: root.addresses().to_vec() }.to_text())?;
         }
         fence(manager, &names, &ranks, config)?;
-        (key, Peers::Root(root))
+        (key, PeerSetup::Root(root))
     } else {
         fence(manager, &names, &ranks, config)?;
         let card = RootCard::parse(&manager.get(ROOT_KEY)?)?;
         let key = manager.shared_key().or(card.key).ok_or("the first rank has put no key of the job")?;
         let upstream = agent::connect_to_root(&key, card.addresses, host, hosts.count(), ROOT_LIMIT)?;
-        (key, Peers::Relay(upstream))
+        (key, PeerSetup::Relay(upstream))
     };
     let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), config)).transpose()?;
     Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port })

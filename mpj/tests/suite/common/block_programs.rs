@@ -108,7 +108,7 @@ pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
 
 /// Rank 0 leaves while rank 1 reads its block, and rank 1 returns with the block. No rank hangs. Returns the block that
 /// rank 1 still reads.
-pub(crate) fn leavers(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failure> {
+pub(crate) fn sender_leaves_with_lent_block(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failure> {
     const LEN: usize = 200_000;
     match world.rank() {
         0 => {

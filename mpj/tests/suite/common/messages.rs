@@ -16,7 +16,7 @@ pub(crate) const PROGRAMS: [(&str, Program); 7] = [
     ("collectives", collectives),
     ("pieces", pieces),
     ("limits", limits),
-    ("no-buffers", no_buffers),
+    ("invalid-messages", invalid_messages),
     ("freed", freed),
     ("requests", requests),
 ];
@@ -238,7 +238,7 @@ unsafe impl SendBuf for Segments {
 }
 
 /// A message of another format fails only its receive. A buffer that cannot be sent fails only its send.
-fn no_buffers(world: &World) -> Result<(), Failure> {
+fn invalid_messages(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
     for content in CONTENTS {

@@ -23,7 +23,7 @@ pub(super) enum Failure {
 pub(super) struct Process {
     pub(super) rank: u32,
     /// The agent has sent the welcome.
-    pub(super) is_welcome: bool,
+    pub(super) was_welcomed: bool,
     /// The process has been killed, has failed or has left.
     pub(super) has_ended: bool,
     pub(super) has_joined: bool,

@@ -78,7 +78,7 @@ impl Job {
                 if let ToLauncher::Hello(_) = *message {
                     let welcome = Frame::ToProcess(Rc::new(ToProcess::Welcome(empty_welcome())));
                     outbox.entry(Node::Process(rank)).or_default().push(welcome, self.welcome_len);
-                    self.processes[rank as usize].is_welcome = true;
+                    self.processes[rank as usize].was_welcomed = true;
                 }
                 router.on_message(rank, (*message).clone(), now).unwrap()
             }
@@ -100,7 +100,7 @@ impl Job {
                         To::Joined => true,
                     };
                     let ranks = self.hosts.ranks_of(HostId(host));
-                    for rank in ranks.iter().filter(|rank| self.processes[*rank as usize].is_welcome) {
+                    for rank in ranks.iter().filter(|rank| self.processes[*rank as usize].was_welcomed) {
                         if receives(&rank) {
                             let packet = outbox.entry(Node::Process(rank)).or_default();
                             packet.push(Frame::ToProcess(Rc::clone(&message)), bytes);

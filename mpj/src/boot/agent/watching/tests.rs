@@ -7,7 +7,7 @@ use mpj_devices::config::{Config, NIO_INTERFACES};
 use mpj_devices::{Hosts, JobKey};
 
 use super::*;
-use crate::boot::agent::{AgentSetup, LocalListener, LocalNames, Peers, RootListener};
+use crate::boot::agent::{AgentSetup, LocalListener, LocalNames, PeerSetup, RootListener};
 use crate::boot::control_plane::{GRACE, JobEnd};
 use crate::boot::managed::ProcessManager;
 
@@ -95,7 +95,7 @@ fn agent_that_never_connects_fails_the_job() {
     config.set_text(&NIO_INTERFACES, "lo").unwrap();
     let names = LocalNames::new(&format!("watching-{}", std::process::id()), HostId(0));
     let setup = AgentSetup {
-        peers: Peers::Root(Some(RootListener::open(&key, 2, &config).unwrap())),
+        peers: PeerSetup::Root(Some(RootListener::open(&key, 2, &config).unwrap())),
         listener: LocalListener::bind(names).unwrap(),
         watch_port: None,
         segment: None,
