@@ -323,6 +323,18 @@ mod tests {
     }
 
     #[test]
+    fn chain_of_causes_ends_where_it_returns_to_a_rank() {
+        let due_to = |process, rank| {
+            let kind = FailureKind::Reported(format!("returned an error: {process}"));
+            Failure { caused_by: Some(rank), ..failure(process, kind, 0) }
+        };
+        let mut failures = vec![due_to(0, 1), due_to(1, 2), due_to(2, 1)];
+        assert!(line(&failures).starts_with("rank 1 (pid 100) returned an error: 1"));
+        failures.push(failure(3, FailureKind::Reported("returned an error: 3".into()), 0));
+        assert!(line(&failures).starts_with("rank 1 (pid 100) returned an error: 1"));
+    }
+
+    #[test]
     fn report_of_a_rank_explains_more_than_the_signal_that_ended_its_process() {
         let killed = |cause: &str| {
             let failures = [failure(0, FailureKind::Reported(cause.into()), 0)];

@@ -1,12 +1,13 @@
 //! The option `--trace`.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use mpj::{Error, World};
 
 use crate::Test;
-use crate::job::{Ended, mpjrun, run, run_sh, watch};
+use crate::job::{Ended, mpjrun, run, run_sh, start, watch};
 use crate::program::kill_me;
 use crate::trace_file::{Folder, Trace, exchange};
 
@@ -14,6 +15,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("every_device_is_traced", every_device_is_traced),
     ("trace_of_a_killed_rank_is_merged", trace_of_a_killed_rank_is_merged),
     ("trace_of_a_hanging_job_has_the_open_calls", trace_of_a_hanging_job_has_the_open_calls),
+    (
+        "trace_of_a_job_that_ends_during_a_query_has_the_open_calls",
+        trace_of_a_job_that_ends_during_a_query_has_the_open_calls,
+    ),
     ("ranks_without_a_trace_are_in_the_file", ranks_without_a_trace_are_in_the_file),
     ("unwritable_trace_is_not_a_failure", unwritable_trace_is_not_a_failure),
     ("full_disk_is_not_a_failure", full_disk_is_not_a_failure),
@@ -94,7 +99,25 @@ fn trace_of_a_hanging_job_has_the_open_calls() {
     let path = folder.0.join("job.json");
     let ended = run(&format!("-n 4 --ranks-per-process 2 --timeout 5 --trace {}", path.display()), "hang");
     ended.expect(124, &["timeout of 5 s reached"]);
-    let trace = Trace::read(&path);
+    assert_open_calls(&path);
+}
+
+/// The end of the job must reach ranks that have been queried just before.
+fn trace_of_a_job_that_ends_during_a_query_has_the_open_calls() {
+    let folder = Folder::new("queried");
+    let path = folder.0.join("job.json");
+    let job = start(&format!("-n 4 --ranks-per-process 2 --trace {}", path.display()), "hang");
+    job.lines(1, "rank 3 computes");
+    std::thread::sleep(Duration::from_secs(3));
+    job.signal("-QUIT");
+    job.signal("-INT");
+    assert_eq!(job.end().code, Some(130));
+    assert_open_calls(&path);
+}
+
+/// Asserts that the trace of a job with the role `hang` has the calls in which its ranks have waited for some seconds.
+fn assert_open_calls(path: &Path) {
+    let trace = Trace::read(path);
     trace.assert_nested();
     for (call, ranks) in [("recv", vec![0]), ("wait: barrier", vec![1, 2])] {
         let open: Vec<_> =

@@ -175,6 +175,24 @@ fn rank_that_failed_first_is_named_if_two_ranks_name_each_other() {
 }
 
 #[test]
+fn chain_of_causes_ends_where_it_returns_to_a_rank() {
+    let now = Instant::now();
+    // Ranks 1 and 2 name each other. Rank 3 has a cause of its own.
+    for size in [3, 4] {
+        let mut monitor = joined(size, now);
+        for (rank, cause_rank) in [(0, 1), (1, 2), (2, 1)] {
+            monitor.take(rank, ToLauncher::FailedDueTo { rank, cause_rank }, now).unwrap();
+            monitor.take(rank, died(rank, "failed"), now).unwrap();
+        }
+        if size == 4 {
+            monitor.take(3, died(3, "failed"), now).unwrap();
+        }
+        let line = format!("rank 1 failed; {} other ranks failed", size - 1);
+        assert_eq!(monitor.end(now + GRACE), failed(1, &line));
+    }
+}
+
+#[test]
 fn abort_with_code_0_does_not_hide_a_panic() {
     let now = Instant::now();
     let abort = || ToLauncher::Abort { rank: 0, code: 0, reason: "enough".into() };
