@@ -7,7 +7,7 @@ use std::time::Duration;
 use mpj::{Error, World};
 
 use crate::Test;
-use crate::job::{Ended, mpjrun, run, run_sh, start, watch};
+use crate::job::{Ended, kill, mpjrun, pid, run, run_sh, start, watch};
 use crate::program::kill_me;
 use crate::trace_file::{Folder, Trace, exchange};
 
@@ -99,32 +99,34 @@ fn trace_of_a_hanging_job_has_the_open_calls() {
     let path = folder.0.join("job.json");
     let ended = run(&format!("-n 4 --ranks-per-process 2 --timeout 5 --trace {}", path.display()), "hang");
     ended.expect(124, &["timeout of 5 s reached"]);
-    assert_open_calls(&path);
+    assert_open_calls(&path, &[("recv", &[0]), ("wait: barrier", &[1, 2])]);
 }
 
-/// The end of the job must reach ranks that have been queried just before.
+/// The end of the job must reach ranks that have been queried before. The query is pending because rank 0 is stopped.
 fn trace_of_a_job_that_ends_during_a_query_has_the_open_calls() {
     let folder = Folder::new("queried");
     let path = folder.0.join("job.json");
-    let job = start(&format!("-n 4 --ranks-per-process 2 --trace {}", path.display()), "hang");
-    job.lines(1, "rank 3 computes");
+    let job = start(&format!("-n 3 --trace {}", path.display()), "barrier-without-0");
+    let stopped = pid(&job.lines(1, " is ")[0]);
     std::thread::sleep(Duration::from_secs(3));
+    kill(&[stopped], "-STOP");
     job.signal("-QUIT");
+    std::thread::sleep(Duration::from_millis(200));
     job.signal("-INT");
     assert_eq!(job.end().code, Some(130));
-    assert_open_calls(&path);
+    assert_open_calls(&path, &[("wait: barrier", &[1, 2])]);
 }
 
-/// Asserts that the trace of a job with the role `hang` has the calls in which its ranks have waited for some seconds.
-fn assert_open_calls(path: &Path) {
+/// Asserts that a trace has these calls, in which these ranks waited for some seconds at the end of the job.
+fn assert_open_calls(path: &Path, calls: &[(&str, &[u64])]) {
     let trace = Trace::read(path);
     trace.assert_nested();
-    for (call, ranks) in [("recv", vec![0]), ("wait: barrier", vec![1, 2])] {
+    for (call, ranks) in calls {
         let open: Vec<_> =
             trace.events(call).into_iter().filter(|event| event["args"]["open"] == 1).collect();
         assert!(open.iter().all(|event| event["dur"].as_f64() > Some(2e6)), "{open:?}");
         let of: Vec<_> = open.iter().filter_map(|event| event["pid"].as_u64()).collect();
-        assert_eq!(of, ranks, "{call}");
+        assert_eq!(of, *ranks, "{call}");
     }
 }
 
