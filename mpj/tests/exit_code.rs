@@ -302,6 +302,7 @@ fn check() -> ExitCode {
     signals_print_the_table_of_waits();
     signals_have_their_default_effect_if_no_thread_can_be_started();
     trace_of_an_interrupted_program_is_complete();
+    program_runs_under_valgrind();
     ExitCode::SUCCESS
 }
 
@@ -447,6 +448,20 @@ fn signalled(command: &mut Command, signals: &[&str]) -> (ExitStatus, String) {
     }
     let output = child.wait_with_output().expect("ends");
     (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn program_runs_under_valgrind() {
+    let program = command("good");
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["-q", "--error-exitcode=9"]).arg(program.get_program());
+    valgrind.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    match valgrind.output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), &*text), (Some(0), ""));
+        }
+        Err(error) => drop(writeln!(std::io::stderr(), "SKIPPED: valgrind: {error}")),
+    }
 }
 
 fn run(mode: &str) -> (Output, String) {

@@ -13,8 +13,9 @@ use rustix::process::Signal;
 use crate::job::Job;
 use crate::verdict::{FailureKind, LaunchError};
 
-/// The time that a process has to exit after it closed its control socket: an exiting process closes the socket first.
-const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(200);
+/// The time that a process has to exit after it closed its control socket. An exiting process closes the socket first,
+/// and can take long on a busy machine.
+const EXIT_AFTER_CLOSE: Duration = Duration::from_secs(2);
 
 /// The maximum length in bytes of the program's `mpj` version in an error message.
 const MAX_VERSION_LEN: usize = 40;

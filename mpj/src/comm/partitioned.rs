@@ -19,7 +19,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`send_init`](Self::send_init), or the receiver has exited; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if
-    /// `parts` is 0 or above 2^20; [`ErrorClass::Count`](crate::ErrorClass::Count) if it does not divide the number of
+    /// `parts` is 0 or above 65,536; [`ErrorClass::Count`](crate::ErrorClass::Count) if it does not divide the number of
     /// items.
     pub fn psend_init<T: Equivalent + Send + Sync>(
         &self,

@@ -152,8 +152,13 @@ impl UserOp {
             && own.extent() == datatype.extent()
             && own.runs(1).eq(datatype.runs(1))
             && (!own.needs_validation() && !datatype.needs_validation() || own.has_same_elements(datatype));
-        let of = || datatype.single_primitive().map_or("mixed elements", Primitive::name);
-        (!same).then(|| format!("the operation is for {name}, the datatype has {}", of()))
+        let found = || datatype.single_primitive().map_or("mixed elements", Primitive::name);
+        (!same).then(|| match found() {
+            found if found == *name => {
+                format!("the operation is for {name}, the datatype has {found} with another layout")
+            }
+            found => format!("the operation is for {name}, the datatype has {found}"),
+        })
     }
 
     /// As [`Op::combine`], for at least one item.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::error::{Error, ErrorClass, Result};
 
 /// The maximum number of parts of a message.
-pub(super) const MAX_PARTS: usize = 1 << 20;
+pub(super) const MAX_PARTS: usize = 1 << 16;
 
 /// The number of tags for parts, which end below `ANY_TAG`.
 const TAG_COUNT: u32 = (1 << 31) - 2;

@@ -63,7 +63,7 @@ enum Part {
 ///
 /// # Errors
 /// The rank or the tag is invalid, the communicator was freed, or the receiver has exited; [`ErrorClass::Arg`] if
-/// `parts` is 0 or above 2^20; [`ErrorClass::Count`] if it does not divide the number of items.
+/// `parts` is 0 or above 65,536; [`ErrorClass::Count`] if it does not divide the number of items.
 pub fn psend_init(
     comm: &Comm,
     buf: Buf,
