@@ -135,13 +135,12 @@ pub(crate) enum RankProgram {
     /// PATH,shape,fresh or same,bytes,path,median us,min us,p99 us,MB/s (half round trips); remarks at the end name the
     /// faster path of each shape by size, and compare auto with it
     Paths(PathsArgs),
-    /// Finds the message size from which niodev or ibvdev should not copy, and writes it to a parameter file
+    /// Finds the message size from which ibvdev should not copy, and writes it to a parameter file
     ///
-    /// Run it with two ranks, once per device (mpjrun --devices); other devices have no such parameter. NIO_EAGER_LIMIT
-    /// is the largest copied size, IBV_REGISTER_MIN the smallest size that is not copied. Jobs read the file that
-    /// MPJ_CONFIG_FILE names.
+    /// Run it with two ranks (mpjrun --devices ibvdev). The file sets IBV_REGISTER_MIN, the smallest size of a message
+    /// that is not copied in its process. Jobs read the file that MPJ_CONFIG_FILE names.
     ///
-    /// TUNE,device,bytes,us as set and us without copies (freshly written),the same two (unmodified),ratio
+    /// TUNE,device,bytes,us with and without copies (freshly written),the same two (unmodified),ratio
     Tune(TuneArgs),
     /// Many messages that match their receives in order and in reverse
     ///

@@ -1,11 +1,13 @@
-//! Measures the message size from which a device should use zero copy, and writes it to a parameter file.
+//! Measures the message size from which `ibvdev` should register user memory instead of copying, and writes it to a
+//! parameter file.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path as FilePath;
 
 use mpj::World;
 use mpj::config::{Number, PREFIX, Parameter};
-use mpj::devices::config::{IBV_REGISTER_MIN, NIO_EAGER_LIMIT};
+use mpj::devices::config::IBV_REGISTER_MIN;
 
 use super::super::Failure;
 use super::super::plot;
@@ -31,52 +33,32 @@ const SIZES: [usize; 13] = [
     4 << 20,
 ];
 
-/// The parameter by which a device chooses between copies and zero copy, by the size of the message.
-struct Limit {
-    device: &'static str,
-    parameter: &'static Number,
-    /// Whether the parameter is the largest copied size; otherwise, it is the smallest size that is not copied.
-    is_largest_copied: bool,
-}
+/// The device that `tune` supports. Only `ibvdev` has a path that copies in this process and one that does not.
+const DEVICE: &str = "ibvdev";
+const PARAMETER: &Number = &IBV_REGISTER_MIN;
 
-const LIMITS: [Limit; 2] = [
-    Limit { device: "niodev", parameter: &NIO_EAGER_LIMIT, is_largest_copied: true },
-    Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_largest_copied: false },
-];
-
-/// Zero copy is chosen if it takes less than this multiple of the time of the other path.
+/// Zero copy is chosen if it takes less than this multiple of the time of the path with copies.
 const TOLERANCE: f64 = 1.02;
 
-impl Limit {
-    /// Returns the parameter's value for zero copy from `from` bytes on; `None`: all measured sizes are copied.
-    fn value(&self, from: Option<usize>) -> u64 {
-        let (min, max) = self.parameter.range;
-        let value = match (from, self.is_largest_copied) {
-            (Some(from), false) => from as u64,
-            (Some(from), true) => from as u64 / 2,
-            (None, true) => max,
-            (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
-        };
-        value.clamp(min, max)
-    }
+/// Returns the parameter's value for zero copy from `from` bytes on; `None`: all measured sizes are copied.
+fn value(from: Option<usize>) -> u64 {
+    let (min, max) = PARAMETER.range;
+    let from = from.unwrap_or(SIZES[SIZES.len() - 1] * 2);
+    (from as u64).clamp(min, max)
+}
 
-    fn outcome(&self, from: Option<usize>, value: u64) -> String {
-        let Limit { device, parameter, .. } = self;
-        let found = match from {
-            Some(bytes) => format!("zero copy is faster from {} on, or slower by less than 2 %", size(bytes)),
-            None => format!("zero copy is slower by 2 % or more at {}", size(SIZES[SIZES.len() - 1])),
-        };
-        let default = parameter.default;
-        match value == default {
-            true => format!(
-                "{device}: {found}: nothing to gain on this host, {PREFIX}{}={value} is the default",
-                parameter.name()
-            ),
-            false => {
-                format!("{device}: {found}: {PREFIX}{} is now {value} (default: {default})", parameter.name())
-            }
-        }
+fn outcome(from: Option<usize>, value: u64) -> String {
+    let found = match from {
+        Some(bytes) => format!("zero copy is faster from {} on, or slower by less than 2 %", size(bytes)),
+        None => format!("zero copy is slower by 2 % or more at {}", size(SIZES[SIZES.len() - 1])),
+    };
+    let (name, default) = (PARAMETER.name(), PARAMETER.default);
+    if value == default {
+        return format!(
+            "{DEVICE}: {found}: nothing to gain on this host, {PREFIX}{name}={value} is the default"
+        );
     }
+    format!("{DEVICE}: {found}: {PREFIX}{name} is now {value} (default: {default})")
 }
 
 pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure> {
@@ -88,14 +70,17 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
     world.barrier()?;
     let report = Report::begin(world, SIZES.len())?;
     let name = devices(world);
-    let limit = LIMITS.iter().find(|limit| limit.device == name);
-    let limit = limit.ok_or_else(|| format!("nothing to tune: {name:?} has no parameter for zero copy"))?;
+    if name != DEVICE {
+        return Err(
+            format!("nothing to tune: {name:?} has no parameter for zero copy, only {DEVICE} has").into()
+        );
+    }
     report.line(format_args!(
-        "# TUNE,device,bytes,us as set (freshly written),us without copies,us as set (unmodified),us without copies,ratio"
+        "# TUNE,device,bytes,us with copies (freshly written),us without,us with copies (unmodified),us without,ratio"
     ))?;
     let mut ratios = Vec::new();
     for bytes in SIZES {
-        let wanted = |candidate: &PathCandidate| candidate.name == "auto" || candidate.name == "zerocopy";
+        let wanted = |candidate: &PathCandidate| ["buffered", "zerocopy"].contains(&candidate.name);
         let mut candidates: Vec<PathCandidate> =
             candidates(world, Shape::Contiguous, bytes)?.into_iter().filter(wanted).collect();
         let (fresh, same) = (
@@ -116,14 +101,14 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
     if world.rank() == 0 {
         let from = ratios.iter().rev().take_while(|(_, ratio)| *ratio < TOLERANCE).last();
         let from = from.map(|(bytes, _)| *bytes);
-        let value = limit.value(from);
-        let line = format!("{PREFIX}{}={value}", limit.parameter.name());
+        let value = value(from);
+        let line = format!("{PREFIX}{}={value}", PARAMETER.name());
         let remark = format!("# {name}: {}", plot::machine());
         let written =
             fs::read_to_string(path).and_then(|text| fs::write(path, with_parameter(&text, &line, &remark)));
         written.map_err(|error| format!("{}: {error}", path.display()))?;
         let shown = path.display();
-        report.line(format_args!("# {}", limit.outcome(from, value)))?;
+        report.line(format_args!("# {}", outcome(from, value)))?;
         report.line(format_args!("# {shown} has {line}; {PREFIX}CONFIG_FILE={shown} makes jobs read it"))?;
     }
     report.finish(world, None, || unreachable!("no picture was requested"))
@@ -135,8 +120,12 @@ fn check_writable(path: &FilePath) -> Result<(), String> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{} is not a file", path.display()));
     }
-    let bytes = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", path.display()));
+        }
+        text => text.unwrap_or_default(),
+    };
     let is_ours = |line: &str| {
         line.is_empty() || line.starts_with('#') || line.starts_with(PREFIX) && line.contains('=')
     };
@@ -179,13 +168,12 @@ mod tests {
 
     #[test]
     fn outcome_says_whether_anything_was_changed() {
-        let [_, ibv] = &LIMITS;
-        let none = ibv.outcome(Some(256 << 10), 256 << 10);
+        let none = outcome(Some(256 << 10), 256 << 10);
         assert!(
             none.contains("nothing to gain on this host") && none.contains("IBV_REGISTER_MIN=262144"),
             "{none}"
         );
-        let some = ibv.outcome(Some(65536), 65536);
+        let some = outcome(Some(65536), 65536);
         assert!(some.contains("from 64 KiB on") && some.contains("is now 65536 (default: 262144)"), "{some}");
     }
 
@@ -200,9 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_the_last_copied_or_the_first_uncopied_size() {
-        let values = |from| LIMITS.each_ref().map(|limit| limit.value(from));
-        assert_eq!(values(Some(64 << 10)), [32 << 10, 64 << 10]);
-        assert_eq!(values(None), [NIO_EAGER_LIMIT.range.1, 8 << 20]);
+    fn value_is_the_first_uncopied_size() {
+        assert_eq!((value(Some(64 << 10)), value(None)), (64 << 10, 8 << 20));
     }
 }
