@@ -127,8 +127,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
     /// Writes the message to a stream, up to 64 segments per call. Repeats the call until all bytes are written.
     ///
     /// # Errors
-    /// The error of `out`; [`ErrorKind::WriteZero`] if it accepts no bytes. For a non-blocking stream use
-    /// [`reader`](Self::reader), which keeps its position.
+    /// The error of `out`, except [`ErrorKind::Interrupted`]; [`ErrorKind::WriteZero`] if it accepts no bytes. For a
+    /// non-blocking stream use [`reader`](Self::reader), which keeps its position.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
         self.reader().write_to(out)
     }

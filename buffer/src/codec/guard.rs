@@ -12,12 +12,12 @@ pub(super) struct LimitGuard<'g, T> {
     limits: &'g Limits,
     /// Whether the number of elements is read from the bytes, and all elements so far were zero-sized. Always false for
     /// the fields of a type, whose number is fixed.
-    announced: bool,
+    counts_zero_sized: bool,
 }
 
 impl<'g, T> LimitGuard<'g, T> {
     pub(super) fn new(inner: T, limits: &'g Limits) -> Self {
-        Self { inner, limits, announced: false }
+        Self { inner, limits, counts_zero_sized: false }
     }
 
     #[inline]
@@ -36,15 +36,16 @@ macro_rules! leaves {
     )*};
 }
 
-// Composite values. `$has_bytes`: they have bytes of their own, such as a length. `$announced`: see `LimitGuard`.
+// Composite values. `$has_bytes`: they have bytes of their own, such as a length. `$counts_zero_sized`: see
+// `LimitGuard`.
 macro_rules! nests {
-    ($($method:ident ($($arg:ident: $type:ty),*) $has_bytes:literal $announced:literal;)*) => {$(
+    ($($method:ident ($($arg:ident: $type:ty),*) $has_bytes:literal $counts_zero_sized:literal;)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, $($arg: $type,)* visitor: V) -> Result<V::Value, D::Error> {
             if $has_bytes {
                 self.limits.has_read_bytes.set(true);
             }
-            let visitor = LimitGuard { announced: $announced, ..self.with(visitor) };
+            let visitor = LimitGuard { counts_zero_sized: $counts_zero_sized, ..self.with(visitor) };
             self.limits.nested(|| self.inner.$method($($arg,)* visitor))
         }
     )*};
@@ -134,13 +135,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for LimitGuard<'_, V> {
 
     #[inline]
     fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
-        let guarded = LimitGuard { announced: self.announced, ..self.with(seq) };
+        let guarded = LimitGuard { counts_zero_sized: self.counts_zero_sized, ..self.with(seq) };
         self.inner.visit_seq(guarded)
     }
 
     #[inline]
     fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        let guarded = LimitGuard { announced: self.announced, ..self.with(map) };
+        let guarded = LimitGuard { counts_zero_sized: self.counts_zero_sized, ..self.with(map) };
         self.inner.visit_map(guarded)
     }
 
@@ -168,17 +169,17 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for LimitGuard<'_, A> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
         let seed = self.with(seed);
         let inner = &mut self.inner;
-        if !self.announced {
+        if !self.counts_zero_sized {
             return inner.next_element_seed(seed);
         }
         let (value, has_bytes) = self.limits.element(|| inner.next_element_seed(seed))?;
-        self.announced = !has_bytes;
+        self.counts_zero_sized = !has_bytes;
         Ok(value)
     }
 
     fn size_hint(&self) -> Option<usize> {
         let announced = self.inner.size_hint()?;
-        Some(if self.announced { self.limits.hint(announced) } else { announced })
+        Some(if self.counts_zero_sized { self.limits.hint(announced) } else { announced })
     }
 }
 
@@ -189,11 +190,11 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for LimitGuard<'_, A> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         let seed = self.with(seed);
         let inner = &mut self.inner;
-        if !self.announced {
+        if !self.counts_zero_sized {
             return inner.next_key_seed(seed);
         }
         let (value, has_bytes) = self.limits.element(|| inner.next_key_seed(seed))?;
-        self.announced = !has_bytes;
+        self.counts_zero_sized = !has_bytes;
         Ok(value)
     }
 
@@ -205,7 +206,7 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for LimitGuard<'_, A> {
 
     fn size_hint(&self) -> Option<usize> {
         let announced = self.inner.size_hint()?;
-        Some(if self.announced { self.limits.hint(announced) } else { announced })
+        Some(if self.counts_zero_sized { self.limits.hint(announced) } else { announced })
     }
 }
 

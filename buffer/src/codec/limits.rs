@@ -33,7 +33,8 @@ impl Limits {
     }
 
     /// Returns the number of elements for which to reserve memory: at most `announced`, and one per byte. All sequences
-    /// of a value share this number. Otherwise nested sequences with false lengths would reserve memory at every level.
+    /// of a value share `reservable_elements`; otherwise nested sequences with false lengths would reserve memory at
+    /// every level.
     pub(super) fn hint(&self, announced: usize) -> usize {
         let reservable_elements = self.reservable_elements.get();
         let hint = announced.min(reservable_elements);

@@ -38,7 +38,10 @@ impl fmt::Display for FormatError {
                 write!(f, "invalid header of kind {kind} at byte {at}")
             }
             Self::TooLarge { at, count } => {
-                write!(f, "section at byte {at} announces {count} elements, which exceed the address space")
+                write!(
+                    f,
+                    "section at byte {at} announces {count} elements: its size or the number of objects overflows"
+                )
             }
             Self::Padding { at } => write!(f, "byte {at} must be zero"),
             Self::ObjectCount { announced, found } => {

@@ -1,4 +1,4 @@
-//! Counters of a rank's traffic. On the short path, they are updated under locks that are held anyway.
+//! Counters of a rank's traffic. The fast path updates them under locks that it holds anyway.
 
 use std::fmt;
 use std::ops::AddAssign;

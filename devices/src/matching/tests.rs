@@ -188,13 +188,13 @@ impl Channel {
     }
 }
 
-fn source_of() -> impl Strategy<Value = i32> {
+fn source_rank() -> impl Strategy<Value = i32> {
     prop_oneof![6 => 0..5i32, 1 => Just(ANY_SOURCE)]
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
     let tag = prop_oneof![8 => 0..100i32, 2 => -4..4i32, 1 => Just(ANY_TAG)];
-    (source_of(), tag).prop_map(|(source, tag)| Choice { source, tag })
+    (source_rank(), tag).prop_map(|(source, tag)| Choice { source, tag })
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -207,7 +207,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (choice(), count()).prop_map(|(choice, count)| Action::Take(choice, count)),
         3 => any::<usize>().prop_map(Action::Cancel),
         1 => (0..40usize).prop_map(Action::TakeOdd),
-        1 => source_of().prop_map(Action::DrainPosted),
+        1 => source_rank().prop_map(Action::DrainPosted),
     ]
 }
 
@@ -227,7 +227,7 @@ proptest! {
 
 const ENTRIES: i32 = 3000;
 
-/// The later half of the receives, by tag, by source and by both, is matched in reverse order, the others cancelled.
+/// The receives name a tag, a source, or both. The later half is matched in reverse order, the earlier half cancelled.
 #[test]
 fn long_queues_of_receives_are_binned_and_shrink_again() {
     let mut channel = Channel::new();

@@ -5,8 +5,8 @@ use super::local_rank::LocalRank;
 use crate::fence::LightFence;
 use crate::ring;
 
-/// Notifies one peer in the name of `local_rank`, by the words of the peer's control block and by the socket on which
-/// the peer sleeps.
+/// Notifies one peer on behalf of `local_rank`, by the words of the peer's control block and by the socket on which the
+/// peer sleeps.
 #[derive(Debug)]
 pub(super) struct ShmNotifier {
     local_rank: Arc<LocalRank>,

@@ -34,7 +34,8 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         let most = initial_bytes.saturating_add(reader.zero_sized as usize);
         let count = usize::try_from(announced).map_or(most, |count| count.min(most));
         // At most one element per byte, so that a false length does not reserve much memory. All sequences of a value
-        // share this number. Otherwise nested sequences with false lengths would reserve memory at every level.
+        // share `reservable_elements`; otherwise nested sequences with false lengths would reserve memory at every
+        // level.
         let hint = count.min(initial_bytes).min(reader.reservable_elements);
         reader.reservable_elements -= hint;
         Self { reader, outer, left: count, surplus: announced - count as u64, count, initial_bytes, hint }
