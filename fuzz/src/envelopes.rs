@@ -60,17 +60,17 @@ pub fn envelopes(bytes: &[u8]) {
     if body.len() > 8000 {
         return;
     }
-    let bench = Fixture::new();
-    let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, datatype, high as usize, count);
+    let fixture = Fixture::new();
+    let posted = fixture.post(&fixture.world, Pattern { source: 1, tag: 1 }, datatype, high as usize, count);
     let mut message = head(EAGER, code, 0, 1, words);
     if code != 0 && input.flag() {
         message.truncate(8);
     }
-    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, message, body.clone())]);
+    fixture.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, message, body.clone())]);
     check_outcome(posted, &model, &body, is_truthful.then_some(&sent));
-    assert_eq!(bench.death(), None, "a message of another type must not fail the peer");
-    bench.engine.close();
-    drop(bench.sent());
+    assert_eq!(fixture.death(), None, "a message of another type must not fail the peer");
+    fixture.engine.close();
+    drop(fixture.sent());
 }
 
 /// Checks the outcome of the receive. `sent` contains the primitives of the message if its head is correct.

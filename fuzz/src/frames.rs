@@ -16,8 +16,8 @@ pub fn frames(bytes: &[u8]) {
     let numbers = [scene.sync, scene.send, scene.recv];
     let strided = Datatype::of::<u8>().vector(100, 1, 2).expect("small numbers");
     let any = Pattern { source: ANY_SOURCE, tag: 1 };
-    let more = scene.bench.post(&scene.bench.world, any, strided, 200, 1);
-    let chars = scene.bench.post(&scene.bench.world, any, Datatype::primitive(Primitive::Char), 80, 20);
+    let more = scene.fixture.post(&scene.fixture.world, any, strided, 200, 1);
+    let chars = scene.fixture.post(&scene.fixture.world, any, Datatype::primitive(Primitive::Char), 80, 20);
     let mut left: Option<usize> = None;
     for _ in 0..40 {
         if input.is_empty() {
@@ -27,7 +27,7 @@ pub fn frames(bytes: &[u8]) {
         let steps = match (left, input.below(9)) {
             // Completes or quiesces a pending device operation, or an arbitrary token.
             (_, 8) => {
-                let pending = lock(&scene.bench.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
+                let pending = lock(&scene.fixture.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
                 let token = if input.flag() { input.edge() } else { engine_like_token(input.below(4)) };
                 let token = if pending.is_empty() || input.flag() { token } else { input.pick(&pending) };
                 let end =
@@ -57,21 +57,23 @@ pub fn frames(bytes: &[u8]) {
                 vec![Step::Lost(1)]
             }
         };
-        scene.bench.play(steps);
+        scene.fixture.play(steps);
     }
     if left.is_some() {
-        scene.bench.play([Step::Lost(1)]);
+        scene.fixture.play([Step::Lost(1)]);
     }
-    let death = scene.bench.death();
+    let death = scene.fixture.death();
     // Finally the device fails every operation, and reports all memory as quiesced.
     loop {
-        let completions =
-            lock(&scene.bench.wire.ops).iter().map(|it| Step::Completed(it.token, false)).collect::<Vec<_>>();
-        let quiescing = std::mem::take(&mut *lock(&scene.bench.wire.quiescing));
+        let completions = lock(&scene.fixture.wire.ops)
+            .iter()
+            .map(|it| Step::Completed(it.token, false))
+            .collect::<Vec<_>>();
+        let quiescing = std::mem::take(&mut *lock(&scene.fixture.wire.quiescing));
         if completions.is_empty() && quiescing.is_empty() {
             break;
         }
-        scene.bench.play(completions.into_iter().chain(quiescing.into_iter().map(Step::Quiesced)));
+        scene.fixture.play(completions.into_iter().chain(quiescing.into_iter().map(Step::Quiesced)));
     }
     assert!(death.is_none_or(|rank| rank == 1), "{death:?}");
     for posted in [scene.receive, scene.rendezvous, more, chars] {
@@ -82,8 +84,8 @@ pub fn frames(bytes: &[u8]) {
         let Started::Pending(completion) = send else { panic!("the send is complete") };
         assert!(death.is_none() || completion.outcome().is_some(), "a send hangs");
     }
-    scene.bench.assert_others_communicate();
-    drop(scene.bench.sent());
+    scene.fixture.assert_others_communicate();
+    drop(scene.fixture.sent());
 }
 
 /// Returns the token that the engine gives to the first operation at this index of its table.

@@ -93,12 +93,12 @@ proptest! {
         let scene = scene();
         let strided = Datatype::of::<u8>().vector(100, 1, 2).unwrap();
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
-        let more = scene.bench.post(&scene.bench.world, any, strided, 200, 1);
-        let chars = scene.bench.post(&scene.bench.world, any, Datatype::primitive(Primitive::Char), 80, 20);
+        let more = scene.fixture.post(&scene.fixture.world, any, strided, 200, 1);
+        let chars = scene.fixture.post(&scene.fixture.world, any, Datatype::primitive(Primitive::Char), 80, 20);
         for step in well_ordered(steps) {
-            scene.bench.play([step]);
+            scene.fixture.play([step]);
         }
-        let death = scene.bench.death();
+        let death = scene.fixture.death();
         prop_assert!(death.is_none_or(|rank| rank == 1));
         for posted in [scene.receive, scene.rendezvous, more, chars] {
             let ended = posted.finish();
@@ -108,6 +108,6 @@ proptest! {
             let Started::Pending(completion) = send else { panic!("pending") };
             prop_assert!(death.is_none() || completion.outcome().is_some(), "a send hangs");
         }
-        scene.bench.assert_others_communicate();
+        scene.fixture.assert_others_communicate();
     }
 }

@@ -10,78 +10,78 @@ use super::head_encoding::{EAGER, FIN, bind, eager_sync};
 
 /// Returns a fixture whose endpoints coalesce frames, and which has sent messages to ranks 1 and 2.
 fn coalescing_fixture() -> Fixture {
-    let bench = Fixture::new();
+    let fixture = Fixture::new();
     for rank in [1, 2] {
-        assert!(bench.send(rank, vec![0], Mode::Standard).is_ok());
+        assert!(fixture.send(rank, vec![0], Mode::Standard).is_ok());
     }
-    bench.play([]);
-    bench.sent();
-    bench.wire.coalesces.store(true, Ordering::Relaxed);
-    bench
+    fixture.play([]);
+    fixture.sent();
+    fixture.wire.coalesces.store(true, Ordering::Relaxed);
+    fixture
 }
 
-fn bodies(bench: &Fixture, to: u32) -> Vec<u8> {
-    bench.sent().into_iter().filter(|sent| sent.0 == to).flat_map(|sent| sent.2).collect()
+fn bodies(fixture: &Fixture, to: u32) -> Vec<u8> {
+    fixture.sent().into_iter().filter(|sent| sent.0 == to).flat_map(|sent| sent.2).collect()
 }
 
-fn coalesce_three(bench: &Fixture) {
+fn coalesce_three(fixture: &Fixture) {
     for byte in 1..=3 {
-        assert!(matches!(bench.send_from(1, &[byte], Coalesce::Allowed), Sent::Coalesced));
+        assert!(matches!(fixture.send_from(1, &[byte], Coalesce::Allowed), Sent::Coalesced));
     }
-    assert_eq!(bench.sent(), []);
+    assert_eq!(fixture.sent(), []);
 }
 
 #[test]
 fn uncoalesced_send_flushes_coalesced_frames() {
-    let bench = coalescing_fixture();
-    assert!(matches!(bench.send_from(1, &[0], Coalesce::No), Sent::Posted));
-    assert_eq!(bodies(&bench, 1), [0]);
-    coalesce_three(&bench);
-    assert!(matches!(bench.send_from(1, &[4], Coalesce::No), Sent::Posted));
-    assert_eq!(bodies(&bench, 1), [1, 2, 3, 4]);
+    let fixture = coalescing_fixture();
+    assert!(matches!(fixture.send_from(1, &[0], Coalesce::No), Sent::Posted));
+    assert_eq!(bodies(&fixture, 1), [0]);
+    coalesce_three(&fixture);
+    assert!(matches!(fixture.send_from(1, &[4], Coalesce::No), Sent::Posted));
+    assert_eq!(bodies(&fixture, 1), [1, 2, 3, 4]);
 }
 
 #[test]
 fn next_progress_call_flushes_coalesced_frames() {
-    let bench = coalescing_fixture();
-    coalesce_three(&bench);
-    bench.engine.progress();
-    assert_eq!(bodies(&bench, 1), [1, 2, 3]);
+    let fixture = coalescing_fixture();
+    coalesce_three(&fixture);
+    fixture.engine.progress();
+    assert_eq!(bodies(&fixture, 1), [1, 2, 3]);
 }
 
 #[test]
 fn wait_on_a_completed_send_flushes_coalesced_frames() {
-    let bench = coalescing_fixture();
-    coalesce_three(&bench);
-    let sent = bench.send(1, vec![4], Mode::Standard).unwrap();
+    let fixture = coalescing_fixture();
+    coalesce_three(&fixture);
+    let sent = fixture.send(1, vec![4], Mode::Standard).unwrap();
     assert!(matches!(sent, Started::Done(_)));
-    assert_eq!(bench.sent(), []);
-    bench.engine.wait(sent).unwrap();
-    assert_eq!(bodies(&bench, 1), [1, 2, 3, 4]);
-    coalesce_three(&bench);
-    bench.engine.flush_coalesced();
-    assert_eq!(bodies(&bench, 1), [1, 2, 3]);
-    bench.engine.flush_coalesced();
-    assert_eq!(bench.sent(), []);
+    assert_eq!(fixture.sent(), []);
+    fixture.engine.wait(sent).unwrap();
+    assert_eq!(bodies(&fixture, 1), [1, 2, 3, 4]);
+    coalesce_three(&fixture);
+    fixture.engine.flush_coalesced();
+    assert_eq!(bodies(&fixture, 1), [1, 2, 3]);
+    fixture.engine.flush_coalesced();
+    assert_eq!(fixture.sent(), []);
 }
 
 #[test]
 fn started_synchronous_message_can_be_coalesced() {
-    let bench = coalescing_fixture();
-    let sent = bench.send(1, vec![7], Mode::Synchronous).unwrap();
+    let fixture = coalescing_fixture();
+    let sent = fixture.send(1, vec![7], Mode::Synchronous).unwrap();
     assert!(matches!(sent, Started::Pending(_)));
-    assert_eq!(bench.sent(), []);
-    bench.engine.progress();
-    assert_eq!(bodies(&bench, 1), [7]);
+    assert_eq!(fixture.sent(), []);
+    fixture.engine.progress();
+    assert_eq!(bodies(&fixture, 1), [7]);
 }
 
 #[test]
 fn replies_are_not_coalesced() {
-    let bench = coalescing_fixture();
-    bench.play([Step::Frame(1, bind(40, WORLD, 1), vec![]), Step::Frame(1, eager_sync(40, 5), vec![9; 8])]);
-    coalesce_three(&bench);
-    let posted = bench.post_bytes(1, 8);
-    let sent = bench.sent();
+    let fixture = coalescing_fixture();
+    fixture.play([Step::Frame(1, bind(40, WORLD, 1), vec![]), Step::Frame(1, eager_sync(40, 5), vec![9; 8])]);
+    coalesce_three(&fixture);
+    let posted = fixture.post_bytes(1, 8);
+    let sent = fixture.sent();
     assert_eq!(sent.iter().map(|sent| sent.1[0]).collect::<Vec<_>>(), [EAGER, EAGER, EAGER, FIN]);
     assert_eq!(posted.finish().map(|(_, memory)| memory), Some(vec![9; 8]));
 }

@@ -16,29 +16,29 @@ use super::head_encoding::*;
 const CREDIT_BYTES: u64 = 8 << 20;
 /// The credit that a message uses in addition to its body.
 const MESSAGE_COST: u64 = 64;
-/// The maximum number of messages without a reply.
+/// The maximum number of rendezvous and synchronous messages that have no reply yet.
 const RTS_LIMIT: u64 = 1 << 20;
 
-fn bench() -> Fixture {
-    bench_of(&Config::default())
+fn fixture() -> Fixture {
+    fixture_of(&Config::default())
 }
 
-fn bench_of(config: &Config) -> Fixture {
-    let bench = Fixture::with_config(Gets::None, config);
-    bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
-    bench
+fn fixture_of(config: &Config) -> Fixture {
+    let fixture = Fixture::with_config(Gets::None, config);
+    fixture.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+    fixture
 }
 
-fn cause(bench: &Fixture) -> String {
-    match bench.roster.first_death().expect("a death").exit {
+fn cause(fixture: &Fixture) -> String {
+    match fixture.roster.first_death().expect("a death").exit {
         mpj_devices::Exit::Died(cause) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
-fn granted(bench: &Fixture) -> u64 {
+fn granted(fixture: &Fixture) -> u64 {
     let to_1 = |s: &&super::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
-    bench.sent().iter().filter(to_1).map(|s| word(&s.1, 36)).sum()
+    fixture.sent().iter().filter(to_1).map(|s| word(&s.1, 36)).sum()
 }
 
 fn eager_message(len: usize) -> Step {
@@ -48,126 +48,127 @@ fn eager_message(len: usize) -> Step {
 #[test]
 fn peer_that_exceeds_its_credit_is_reported() {
     for streamed in [false, true] {
-        let bench = bench();
+        let fixture = fixture();
         let before = mpj_pool::global().stats().live_bytes;
         for _ in 0..6000 {
             if streamed {
-                bench.play([
+                fixture.play([
                     Step::Begin(1, eager(0), EAGER_LIMIT),
                     Step::Bytes(1, vec![1; EAGER_LIMIT]),
                     Step::Landed(1),
                 ]);
             } else {
-                bench.play([eager_message(EAGER_LIMIT)]);
+                fixture.play([eager_message(EAGER_LIMIT)]);
             }
         }
         let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
         // The limit leaves room for the memory of tests that run at the same time.
         assert!(held < 24 << 20, "{held} bytes are held for one peer");
-        assert_eq!(bench.death(), Some(1));
-        let cause = cause(&bench);
+        assert_eq!(fixture.death(), Some(1));
+        let cause = cause(&fixture);
         assert!(cause.contains("8388608") && cause.contains("granted"), "{cause}");
-        bench.assert_others_communicate();
+        fixture.assert_others_communicate();
     }
 }
 
 #[test]
 fn credit_can_be_used_to_the_last_byte_and_is_granted_again() {
-    let bench = bench();
+    let fixture = fixture();
     let mut credit = CREDIT_BYTES;
     let mut waiting = 0;
     for round in 0..6 {
         // Use up the credit with messages of several sizes. The last one has exactly the remaining size.
         while credit >= EAGER_LIMIT as u64 + 2 * MESSAGE_COST {
             let len = [0, 1, 1000, EAGER_LIMIT][(waiting + round) % 4];
-            bench.play([eager_message(len)]);
+            fixture.play([eager_message(len)]);
             credit -= len as u64 + MESSAGE_COST;
             waiting += 1;
         }
-        bench.play([eager_message((credit - MESSAGE_COST) as usize)]);
+        fixture.play([eager_message((credit - MESSAGE_COST) as usize)]);
         (credit, waiting) = (0, waiting + 1);
-        assert_eq!(bench.death(), None, "round {round}");
+        assert_eq!(fixture.death(), None, "round {round}");
         for _ in 0..waiting {
-            let _ = bench.post_bytes(1, EAGER_LIMIT + 200).finish().unwrap().0.unwrap();
+            let _ = fixture.post_bytes(1, EAGER_LIMIT + 200).finish().unwrap().0.unwrap();
         }
         waiting = 0;
-        credit += granted(&bench);
+        credit += granted(&fixture);
         assert!(credit > CREDIT_BYTES / 2);
     }
     // Messages that match a posted receive also use credit, which is granted again.
     for _ in 0..5000 {
-        let posted = bench.post_bytes(1, EAGER_LIMIT);
+        let posted = fixture.post_bytes(1, EAGER_LIMIT);
         if credit < EAGER_LIMIT as u64 + MESSAGE_COST {
-            credit += granted(&bench);
+            credit += granted(&fixture);
         }
-        bench.play([eager_message(EAGER_LIMIT)]);
+        fixture.play([eager_message(EAGER_LIMIT)]);
         credit -= EAGER_LIMIT as u64 + MESSAGE_COST;
         assert!(posted.finish().unwrap().0.is_ok());
     }
-    assert_eq!(bench.death(), None);
+    assert_eq!(fixture.death(), None);
 }
 
 #[test]
 fn busy_peer_is_granted_more_while_the_budget_lasts() {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
-    let bench = bench_of(&config);
+    let fixture = fixture_of(&config);
     let cost = EAGER_LIMIT as u64 + MESSAGE_COST;
     let (mut credit, mut most) = (128 << 10, 0);
     for _ in 0..100 {
         most = most.max(credit);
         let messages = credit / cost;
         for _ in 0..messages {
-            bench.play([eager_message(EAGER_LIMIT)]);
+            fixture.play([eager_message(EAGER_LIMIT)]);
         }
         credit -= messages * cost;
         for _ in 0..messages {
-            let _ = bench.post_bytes(1, EAGER_LIMIT).finish().unwrap().0.unwrap();
+            let _ = fixture.post_bytes(1, EAGER_LIMIT).finish().unwrap().0.unwrap();
         }
-        credit += granted(&bench);
-        assert_eq!(bench.death(), None);
+        credit += granted(&fixture);
+        assert_eq!(fixture.death(), None);
     }
     let all = (128 + 512) << 10;
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
     // Another peer has only its initial credit, because the budget is used up.
-    assert_eq!(bench.death(), None);
+    assert_eq!(fixture.death(), None);
     let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
     for _ in 0..(128 << 10) / cost {
-        bench.play([two(EAGER_LIMIT)]);
+        fixture.play([two(EAGER_LIMIT)]);
     }
-    assert_eq!(bench.death(), None);
-    bench.play([two(EAGER_LIMIT)]);
-    assert_eq!(bench.death(), Some(2));
+    assert_eq!(fixture.death(), None);
+    fixture.play([two(EAGER_LIMIT)]);
+    assert_eq!(fixture.death(), Some(2));
 }
 
 #[test]
-fn peer_that_exceeds_the_rts_limit_is_reported() {
+fn peer_that_exceeds_the_rts_limit_or_sync_credit_is_reported() {
     for sync in [false, true] {
-        let bench = bench();
+        let fixture = fixture();
         let announce = |op| if sync { eager_sync(0, op) } else { rts(0, op, 50_000) };
-        // A synchronous message that matches a posted receive does not count against the limit.
+        // Synchronous messages use up the credit before they reach the RTS limit. The credit that these matched
+        // messages free is too little to be granted again.
         let before = if sync { 1000 } else { 0 };
         for op in 0..before {
-            let _posted = bench.post_bytes(1, 50_000);
-            bench.play([Step::Frame(1, announce(op), vec![])]);
+            let _posted = fixture.post_bytes(1, 50_000);
+            fixture.play([Step::Frame(1, announce(op), vec![])]);
         }
         let credit = if sync { CREDIT_BYTES / MESSAGE_COST - before } else { RTS_LIMIT };
         for first in (0..credit).step_by(1 << 14) {
             let ops = first..credit.min(first + (1 << 14));
-            bench.play(ops.map(|op| Step::Frame(1, announce(before + op), vec![])));
+            fixture.play(ops.map(|op| Step::Frame(1, announce(before + op), vec![])));
         }
-        assert_eq!(bench.death(), None);
-        bench.play([Step::Frame(1, announce(1 << 40), vec![])]);
-        assert_eq!(bench.death(), Some(1));
-        let cause = cause(&bench);
+        assert_eq!(fixture.death(), None);
+        fixture.play([Step::Frame(1, announce(1 << 40), vec![])]);
+        assert_eq!(fixture.death(), Some(1));
+        let cause = cause(&fixture);
         assert!(cause.contains(if sync { "8388608" } else { "1048576" }), "{cause}");
-        bench.assert_others_communicate();
+        fixture.assert_others_communicate();
     }
 }
 
 #[test]
 fn sends_beyond_the_rts_limit_fail_at_the_sender() {
-    let bench = bench();
+    let fixture = fixture();
     let body = Arc::new(vec![1; EAGER_LIMIT + 1]);
     let send = || {
         let keep = Arc::clone(&body) as mpj_devices::KeepAlive;
@@ -176,24 +177,24 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
         let source =
             unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER_LIMIT + 1, BYTES), Some(keep)) }
                 .unwrap();
-        bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed)
+        fixture.engine.send(&fixture.world, 1, 1, source, Mode::Standard, Coalesce::Allowed)
     };
     let mut ops = Vec::new();
     for _ in 0..RTS_LIMIT {
         drop(send().unwrap());
         if ops.len() < 2 {
-            ops.extend(bench.take_ops(1, RTS));
+            ops.extend(fixture.take_ops(1, RTS));
         } else {
-            bench.sent();
+            fixture.sent();
         }
     }
     assert_eq!(send().unwrap_err(), Fault::TooManyMessages { rank: 1, limit: RTS_LIMIT });
-    let sync = bench.send(1, vec![1; 10], Mode::Synchronous);
+    let sync = fixture.send(1, vec![1; 10], Mode::Synchronous);
     assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: RTS_LIMIT });
-    assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "it needs no reply");
+    assert!(fixture.send(1, vec![1; 10], Mode::Standard).is_ok(), "it needs no reply");
     // Each reply permits one more message.
     for (kind, (op, _)) in [CTS, FIN].into_iter().zip(ops) {
-        bench.play([Step::Frame(1, reply(kind, 0, op, 7), vec![])]);
+        fixture.play([Step::Frame(1, reply(kind, 0, op, 7), vec![])]);
         assert!(send().is_ok() && send().is_err());
     }
 }
@@ -202,7 +203,7 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
 fn small_budget() -> Fixture {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
-    bench_of(&config)
+    fixture_of(&config)
 }
 
 const EAGER_FRAME: u8 = super::head_encoding::EAGER;
@@ -230,16 +231,16 @@ impl EagerPeer {
     }
 
     /// Sends as much as the credit allows, and lets the engine receive it. Returns the credit before the call.
-    fn send(&mut self, bench: &Fixture) -> u64 {
+    fn send(&mut self, fixture: &Fixture) -> u64 {
         let cost = EAGER_LIMIT as u64 + MESSAGE_COST;
         let (credit, messages) = (self.credit, self.credit / cost);
         for _ in 0..messages {
-            bench.play([Step::Frame(self.rank, eager(self.wire_id), vec![1; EAGER_LIMIT])]);
+            fixture.play([Step::Frame(self.rank, eager(self.wire_id), vec![1; EAGER_LIMIT])]);
         }
         self.credit -= messages * cost;
         for _ in 0..messages {
             let pattern = Pattern { source: self.source, tag: 1 };
-            let _ = bench
+            let _ = fixture
                 .post(&self.channel, pattern, BYTES.into(), EAGER_LIMIT, EAGER_LIMIT)
                 .finish()
                 .unwrap()
@@ -249,9 +250,9 @@ impl EagerPeer {
         credit
     }
 
-    fn return_credit(&mut self, bench: &Fixture, bytes: u64) {
+    fn return_credit(&mut self, fixture: &Fixture, bytes: u64) {
         self.credit -= bytes;
-        bench.play([Step::Frame(self.rank, reply(CREDIT, 0, RETURN, bytes), vec![])]);
+        fixture.play([Step::Frame(self.rank, reply(CREDIT, 0, RETURN, bytes), vec![])]);
     }
 }
 
@@ -263,32 +264,32 @@ struct TwoPeers {
 
 impl TwoPeers {
     /// Lets the first peer obtain all spare credit. Then the second peer sends until that credit is recalled.
-    fn play(bench: &Fixture) -> Self {
-        let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
-        bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
-        let idle = EagerPeer::new(1, 0, Arc::clone(&bench.world), 1);
+    fn until_recall(fixture: &Fixture) -> Self {
+        let rest = fixture.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
+        fixture.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
+        let idle = EagerPeer::new(1, 0, Arc::clone(&fixture.world), 1);
         let mut two = TwoPeers { idle, busy: EagerPeer::new(2, 40, rest, 1) };
         for _ in 0..20 {
-            two.idle.send(bench);
-            two.handle_credit_frames(bench);
+            two.idle.send(fixture);
+            two.handle_credit_frames(fixture);
         }
-        two.send_until_recalled(bench, 1);
+        two.send_until_recalled(fixture, 1);
         assert_eq!(two.idle.recalled, [512 << 10], "all but its initial credit");
         two
     }
 
     /// Lets the second peer send until the credit of the first one was recalled `times` times in total.
-    fn send_until_recalled(&mut self, bench: &Fixture, times: usize) {
+    fn send_until_recalled(&mut self, fixture: &Fixture, times: usize) {
         for _ in 0..100 {
             if self.idle.recalled.len() < times {
-                self.max_burst(bench, 1);
+                self.max_burst(fixture, 1);
             }
         }
         assert_eq!(self.idle.recalled.len(), times, "its credit is not recalled");
     }
 
-    fn handle_credit_frames(&mut self, bench: &Fixture) {
-        for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
+    fn handle_credit_frames(&mut self, fixture: &Fixture) {
+        for (to, head, _) in fixture.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
             let peer = if *to == 1 { &mut self.idle } else { &mut self.busy };
             match word(head, 28) {
                 GRANT => peer.credit += word(head, 36),
@@ -299,11 +300,11 @@ impl TwoPeers {
     }
 
     /// Lets the second peer send `times` times, and returns the largest credit that it had.
-    fn max_burst(&mut self, bench: &Fixture, times: usize) -> u64 {
+    fn max_burst(&mut self, fixture: &Fixture, times: usize) -> u64 {
         let mut most = 0;
         for _ in 0..times {
-            most = most.max(self.busy.send(bench));
-            self.handle_credit_frames(bench);
+            most = most.max(self.busy.send(fixture));
+            self.handle_credit_frames(fixture);
         }
         most
     }
@@ -311,49 +312,49 @@ impl TwoPeers {
 
 #[test]
 fn returned_credit_is_granted_to_another_peer() {
-    let bench = small_budget();
-    let mut two = TwoPeers::play(&bench);
-    let most = two.max_burst(&bench, 20);
+    let fixture = small_budget();
+    let mut two = TwoPeers::until_recall(&fixture);
+    let most = two.max_burst(&fixture, 20);
     assert!(most <= 128 << 10, "the first peer has not returned its credit yet: {most}");
-    assert_eq!(two.idle.recalled.len(), 1, "no peer is recalled twice");
-    two.idle.return_credit(&bench, 512 << 10);
-    let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
+    assert_eq!(two.idle.recalled.len(), 1, "the credit of a peer is recalled only once");
+    two.idle.return_credit(&fixture, 512 << 10);
+    let (most, all) = (two.max_burst(&fixture, 20), (128 + 512) << 10);
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
     // The idle peer keeps only its initial credit.
-    assert_eq!(bench.death(), None);
+    assert_eq!(fixture.death(), None);
     for _ in 0..=two.idle.credit / (EAGER_LIMIT as u64 + MESSAGE_COST) {
-        bench.play([eager_message(EAGER_LIMIT)]);
+        fixture.play([eager_message(EAGER_LIMIT)]);
     }
-    assert_eq!(bench.death(), Some(1));
+    assert_eq!(fixture.death(), Some(1));
 }
 
 #[test]
-fn peer_that_returns_nothing_is_recalled_again_later() {
-    let bench = small_budget();
-    let mut two = TwoPeers::play(&bench);
+fn credit_of_a_peer_that_returns_nothing_is_recalled_again_later() {
+    let fixture = small_budget();
+    let mut two = TwoPeers::until_recall(&fixture);
     for times in 2..5 {
-        two.idle.return_credit(&bench, 0);
-        two.send_until_recalled(&bench, times);
+        two.idle.return_credit(&fixture, 0);
+        two.send_until_recalled(&fixture, times);
     }
-    two.idle.return_credit(&bench, 64 << 10);
-    let most = two.max_burst(&bench, 20);
+    two.idle.return_credit(&fixture, 64 << 10);
+    let most = two.max_burst(&fixture, 20);
     assert!((128 << 10..=192 << 10).contains(&most), "{most} bytes");
-    assert_eq!(bench.death(), None);
+    assert_eq!(fixture.death(), None);
 }
 
 #[test]
 fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
     for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
-        let bench = small_budget();
-        let mut two = TwoPeers::play(&bench);
+        let fixture = small_budget();
+        let mut two = TwoPeers::until_recall(&fixture);
         if let Some(bytes) = returned {
-            two.idle.return_credit(&bench, bytes);
+            two.idle.return_credit(&fixture, bytes);
         }
-        report_death(&bench, 1);
-        bench.play([]);
+        report_death(&fixture, 1);
+        fixture.play([]);
         two.idle.credit = u64::MAX;
-        two.idle.return_credit(&bench, 512 << 10);
-        let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
+        two.idle.return_credit(&fixture, 512 << 10);
+        let (most, all) = (two.max_burst(&fixture, 20), (128 + 512) << 10);
         assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes after {returned:?}");
     }
 }
@@ -362,57 +363,57 @@ fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
 fn peer_that_returns_too_much_credit_is_reported() {
     // Credit that was not recalled.
     for bytes in [0, 1, u64::MAX] {
-        let bench = small_budget();
-        bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, bytes), vec![])]);
-        assert_eq!(bench.death(), Some(1), "{bytes}");
+        let fixture = small_budget();
+        fixture.play([Step::Frame(1, reply(CREDIT, 0, RETURN, bytes), vec![])]);
+        assert_eq!(fixture.death(), Some(1), "{bytes}");
     }
-    let bench = small_budget();
-    let mut two = TwoPeers::play(&bench);
+    let fixture = small_budget();
+    let mut two = TwoPeers::until_recall(&fixture);
     two.idle.credit = u64::MAX;
-    two.idle.return_credit(&bench, (512 << 10) + 1);
-    assert_eq!(bench.death(), Some(1), "more than was recalled");
-    let bench = small_budget();
-    let two = TwoPeers::play(&bench);
+    two.idle.return_credit(&fixture, (512 << 10) + 1);
+    assert_eq!(fixture.death(), Some(1), "more than was recalled");
+    let fixture = small_budget();
+    let two = TwoPeers::until_recall(&fixture);
     for _ in 0..two.idle.credit / (EAGER_LIMIT as u64 + MESSAGE_COST) {
-        bench.play([eager_message(EAGER_LIMIT)]);
+        fixture.play([eager_message(EAGER_LIMIT)]);
     }
-    assert_eq!(bench.death(), None);
-    bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, 512 << 10), vec![])]);
-    assert_eq!(bench.death(), Some(1), "credit that it has used");
-    let bench = small_budget();
-    bench.play([Step::Frame(1, reply(CREDIT, 0, 3, 1), vec![])]);
-    assert_eq!(bench.death(), Some(1), "there is no such frame");
+    assert_eq!(fixture.death(), None);
+    fixture.play([Step::Frame(1, reply(CREDIT, 0, RETURN, 512 << 10), vec![])]);
+    assert_eq!(fixture.death(), Some(1), "credit that it has used");
+    let fixture = small_budget();
+    fixture.play([Step::Frame(1, reply(CREDIT, 0, 3, 1), vec![])]);
+    assert_eq!(fixture.death(), Some(1), "there is no such frame");
 }
 
 /// A sender returns the recalled credit, except for the part that messages have used.
 #[test]
 fn recalled_credit_is_returned_once() {
-    let bench = bench();
+    let fixture = fixture();
     let cost = 1000 + MESSAGE_COST;
-    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
-    bench.sent();
+    fixture.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    fixture.sent();
     let left = CREDIT_BYTES - cost;
     for (asked, given) in [(1 << 20, 1 << 20), (0, 0), (u64::MAX, left - (1 << 20)), (5, 0)] {
-        bench.play([Step::Frame(1, reply(CREDIT, 0, RECALL, asked), vec![])]);
-        assert_eq!(bench.take_ops(1, CREDIT), [(RETURN, given)], "{asked}");
+        fixture.play([Step::Frame(1, reply(CREDIT, 0, RECALL, asked), vec![])]);
+        assert_eq!(fixture.take_ops(1, CREDIT), [(RETURN, given)], "{asked}");
     }
     // Without credit, messages use rendezvous until credit is granted again.
-    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
-    assert_eq!(bench.take_ops(1, RTS).len(), 1);
-    bench.play([Step::Frame(1, reply(CREDIT, 0, GRANT, cost), vec![])]);
-    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
-    assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
+    fixture.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    assert_eq!(fixture.take_ops(1, RTS).len(), 1);
+    fixture.play([Step::Frame(1, reply(CREDIT, 0, GRANT, cost), vec![])]);
+    fixture.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    assert_eq!(fixture.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
 }
 
 /// A peer must not recall credit again before it can have the first reply. Otherwise replies would accumulate.
 #[test]
 fn peer_that_recalls_without_pause_is_reported() {
-    let bench = bench();
-    bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
-    bench.wire.full.store(true, Ordering::Relaxed);
+    let fixture = fixture();
+    fixture.send(1, vec![1; 1000], Mode::Standard).unwrap();
+    fixture.wire.full.store(true, Ordering::Relaxed);
     let recall = || Step::Frame(1, reply(CREDIT, 0, RECALL, 1), vec![]);
-    bench.play([recall()]);
-    assert_eq!(bench.death(), None);
-    bench.play([recall()]);
-    assert_eq!(bench.death(), Some(1));
+    fixture.play([recall()]);
+    assert_eq!(fixture.death(), None);
+    fixture.play([recall()]);
+    assert_eq!(fixture.death(), Some(1));
 }

@@ -14,15 +14,15 @@ use super::head_encoding::*;
 fn nothing_is_posted_after_peer_gone() {
     let exits = [Exit::Left, Exit::Died("elsewhere".into())];
     for (round, exit) in (0..100).flat_map(|round| exits.iter().map(move |exit| (round, exit.clone()))) {
-        let bench = Fixture::new();
-        bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
-        bench.send(1, vec![1; 10], Mode::Standard).unwrap();
+        let fixture = Fixture::new();
+        fixture.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+        fixture.send(1, vec![1; 10], Mode::Standard).unwrap();
         let has_begun = AtomicBool::new(false);
         let sends = || {
             has_begun.store(true, Ordering::Relaxed);
             let mut pending = Vec::new();
             loop {
-                match bench.send(1, vec![1; 10], Mode::Standard) {
+                match fixture.send(1, vec![1; 10], Mode::Standard) {
                     Ok(Started::Done(_)) => (),
                     Ok(Started::Pending(completion)) => pending.push(completion),
                     Err(fault) => return (pending, fault),
@@ -35,11 +35,11 @@ fn nothing_is_posted_after_peer_gone() {
                 std::thread::yield_now();
             }
             (0..round % 64).for_each(|_| std::hint::spin_loop());
-            bench.roster.report(1, exit);
-            bench.play([]);
+            fixture.roster.report(1, exit);
+            fixture.play([]);
             sender.join().unwrap()
         });
-        bench.play([]);
+        fixture.play([]);
         let names_the_exit =
             |fault: &Fault| matches!(fault, Fault::Left { rank: Some(1) } | Fault::Dead { rank: 1, .. });
         assert!(names_the_exit(&fault), "{fault}");
@@ -47,6 +47,6 @@ fn nothing_is_posted_after_peer_gone() {
             let outcome = send.outcome().expect("it fails with its receiver");
             assert!(outcome.as_ref().is_err_and(names_the_exit), "{outcome:?}");
         }
-        assert_eq!(bench.wire.posted_after_exit.load(Ordering::Relaxed), 0, "frames of round {round}");
+        assert_eq!(fixture.wire.posted_after_exit.load(Ordering::Relaxed), 0, "frames of round {round}");
     }
 }

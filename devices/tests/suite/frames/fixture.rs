@@ -185,6 +185,6 @@ impl Posted {
 }
 
 /// Reports the death of a rank as another process would.
-pub(crate) fn report_death(bench: &Fixture, rank: u32) {
-    bench.roster.report(rank, Exit::Died("elsewhere".into()));
+pub(crate) fn report_death(fixture: &Fixture, rank: u32) {
+    fixture.roster.report(rank, Exit::Died("elsewhere".into()));
 }

@@ -66,7 +66,7 @@ fn sender_of_a_malformed_frame_is_reported_dead() {
     ];
     for (what, make) in cases {
         let scene = scene();
-        scene.bench.play(make(&scene));
+        scene.fixture.play(make(&scene));
         scene.assert_offender_is_dead(what);
     }
 }
@@ -77,74 +77,74 @@ fn replies_to_completed_operations_are_ignored() {
     let unknown = [0, 1, u64::MAX, 1 << 32 | 77, scene.sync + 1_000, scene.send ^ 1 << 63];
     for number in unknown {
         for kind in [CTS, DATA, FIN] {
-            scene.bench.play([frame(reply(kind, 0, number, 0), 9)]);
+            scene.fixture.play([frame(reply(kind, 0, number, 0), 9)]);
         }
         for context in [WORLD, 77] {
-            scene.bench.play([frame(nack(context, number), 0), frame(refusal(context, number), 0)]);
+            scene.fixture.play([frame(nack(context, number), 0), frame(refusal(context, number), 0)]);
         }
     }
-    assert_eq!(scene.bench.death(), None);
+    assert_eq!(scene.fixture.death(), None);
     // The operation numbers of one peer are invalid for another.
-    scene.bench.play([Step::Frame(2, bind(0, WORLD, 2), vec![])]);
+    scene.fixture.play([Step::Frame(2, bind(0, WORLD, 2), vec![])]);
     for number in [scene.sync, scene.send, scene.recv] {
         for kind in [CTS, DATA, FIN] {
-            scene.bench.play([Step::Frame(2, reply(kind, 0, number, 0), vec![1; 9])]);
+            scene.fixture.play([Step::Frame(2, reply(kind, 0, number, 0), vec![1; 9])]);
         }
     }
-    assert_eq!(scene.bench.death(), None);
+    assert_eq!(scene.fixture.death(), None);
     // The operations still work.
-    let PendingOps { bench, rendezvous, sync, send, recv, sends, .. } = scene;
-    bench.play([frame(reply(DATA, 0, recv, 0), 900), frame(reply(FIN, 0, sync, 0), 0)]);
-    bench.play([frame(reply(CTS, 0, send, 5), 0)]);
+    let PendingOps { fixture, rendezvous, sync, send, recv, sends, .. } = scene;
+    fixture.play([frame(reply(DATA, 0, recv, 0), 900), frame(reply(FIN, 0, sync, 0), 0)]);
+    fixture.play([frame(reply(CTS, 0, send, 5), 0)]);
     let (outcome, memory) = rendezvous.finish().unwrap();
     assert_eq!((outcome.unwrap().bytes, &memory[..900]), (900, &[7u8; 900][..]));
     for send in sends {
         let Started::Pending(completion) = send else { panic!("pending") };
         assert!(completion.outcome().is_some_and(Result::is_ok));
     }
-    let pieces = bench.sent().into_iter().filter(|s| s.1[0] == DATA).map(|s| s.2.len()).sum::<usize>();
+    let pieces = fixture.sent().into_iter().filter(|s| s.1[0] == DATA).map(|s| s.2.len()).sum::<usize>();
     assert_eq!(pieces, 20_000);
 }
 
 #[test]
 fn excess_credit_grants_no_more_than_the_limit() {
-    let bench = Fixture::new();
-    bench.play([frame(bind(0, WORLD, 1), 0)]);
+    let fixture = Fixture::new();
+    fixture.play([frame(bind(0, WORLD, 1), 0)]);
     for _ in 0..3 {
-        bench.play([frame(reply(CREDIT, 0, 0, u64::MAX), 0)]);
+        fixture.play([frame(reply(CREDIT, 0, 0, u64::MAX), 0)]);
     }
     let sends: Vec<_> =
-        (0..3000).map(|_| bench.send(1, vec![0; EAGER_LIMIT], Mode::Standard).unwrap()).collect();
-    let eager: usize = bench.sent().iter().map(|sent| sent.2.len()).sum();
+        (0..3000).map(|_| fixture.send(1, vec![0; EAGER_LIMIT], Mode::Standard).unwrap()).collect();
+    let eager: usize = fixture.sent().iter().map(|sent| sent.2.len()).sum();
     assert!(eager <= 8 << 20, "{eager} bytes were sent eagerly");
     assert!(sends.iter().any(|send| matches!(send, Started::Pending(_))));
-    assert_eq!(bench.death(), None);
+    assert_eq!(fixture.death(), None);
 }
 
 #[test]
 fn absurd_rendezvous_length_fails_only_its_receive() {
     for get in [false, true] {
-        let bench = Fixture::with(if get { Gets::Fail } else { Gets::None });
-        let posted = bench.post_bytes(ANY_SOURCE, 100);
-        bench.play([frame(bind(0, WORLD, 1), 0), frame(rts(0, 9, u64::MAX), 8)]);
+        let fixture = Fixture::with(if get { Gets::Fail } else { Gets::None });
+        let posted = fixture.post_bytes(ANY_SOURCE, 100);
+        fixture.play([frame(bind(0, WORLD, 1), 0), frame(rts(0, 9, u64::MAX), 8)]);
         let (outcome, memory) = posted.finish().unwrap();
         assert_eq!(
             outcome,
             Err(Fault::Truncated { source: 1, tag: 1, immediate: 0, sent: usize::MAX, room: 100 })
         );
         assert_eq!(memory, [0xaa; 100]);
-        bench.play([frame(rts(0, 9, u64::MAX), 8), frame(rts(0, 10, 60), 8)]);
+        fixture.play([frame(rts(0, 9, u64::MAX), 8), frame(rts(0, 10, 60), 8)]);
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
-        assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, usize::MAX);
-        let (outcome, _) = bench.post_bytes(1, 100).finish().unwrap();
+        assert_eq!(fixture.engine.probe(&fixture.world, any).unwrap().bytes, usize::MAX);
+        let (outcome, _) = fixture.post_bytes(1, 100).finish().unwrap();
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
         // The receiver requests the body in frames: it has no get, or the get fails because the memory was revoked.
-        let posted = bench.post_bytes(1, 100);
-        let (op, mine) = bench.take_ops(1, CTS)[0];
+        let posted = fixture.post_bytes(1, 100);
+        let (op, mine) = fixture.take_ops(1, CTS)[0];
         assert_eq!(op, 10);
-        bench.play([frame(reply(DATA, 0, mine, 0), 60)]);
+        fixture.play([frame(reply(DATA, 0, mine, 0), 60)]);
         assert_eq!(posted.finish().unwrap().0.unwrap().bytes, 60);
-        bench.assert_others_communicate();
+        fixture.assert_others_communicate();
     }
 }
 
@@ -162,9 +162,9 @@ fn invalid_types_match_no_receive() {
         (Primitive::F64 as u8, [0; 4]),
     ] {
         for shape in [real(), pair.clone(), Datatype::primitive(Primitive::Bool)] {
-            let bench = Fixture::new();
-            let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, shape, 16 * 16, 16);
-            bench.play([frame(bind(0, WORLD, 1), 0), frame(head(2, code, 0, 1, words), 13)]);
+            let fixture = Fixture::new();
+            let posted = fixture.post(&fixture.world, Pattern { source: 1, tag: 1 }, shape, 16 * 16, 16);
+            fixture.play([frame(bind(0, WORLD, 1), 0), frame(head(2, code, 0, 1, words), 13)]);
             let (outcome, memory) = posted.finish().unwrap();
             assert!(matches!(outcome, Err(Fault::TypeMismatch { .. })), "code {code}: {outcome:?}");
             assert!(memory.iter().all(|byte| *byte == 0xaa));
@@ -174,15 +174,15 @@ fn invalid_types_match_no_receive() {
 
 #[test]
 fn forged_rank_is_reported_after_the_join() {
-    let bench = Fixture::new();
-    bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(rts(5, 1, 50_000), 8)]);
-    bench.play([Step::Frame(2, bind(6, 70, 2), vec![]), Step::Frame(2, eager(6), b"mine".to_vec())]);
-    let late = bench.engine.join(70, [0, 1, 2].into_iter().collect(), 0).unwrap();
-    let posted = bench.post(&late, Pattern { source: 2, tag: 1 }, Datatype::primitive(BYTES), 100, 100);
+    let fixture = Fixture::new();
+    fixture.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(rts(5, 1, 50_000), 8)]);
+    fixture.play([Step::Frame(2, bind(6, 70, 2), vec![]), Step::Frame(2, eager(6), b"mine".to_vec())]);
+    let late = fixture.engine.join(70, [0, 1, 2].into_iter().collect(), 0).unwrap();
+    let posted = fixture.post(&late, Pattern { source: 2, tag: 1 }, Datatype::primitive(BYTES), 100, 100);
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!((outcome.map(|e| e.bytes), &memory[..4]), (Ok(4), &b"mine"[..]));
-    assert_eq!(bench.death(), Some(1));
-    bench.assert_others_communicate();
+    assert_eq!(fixture.death(), Some(1));
+    fixture.assert_others_communicate();
 }
 
 /// The queued frame of a synchronous message refers to the sender's memory. A peer that replies before the frame is
@@ -191,17 +191,17 @@ fn forged_rank_is_reported_after_the_join() {
 fn premature_reply_does_not_free_a_queued_synchronous_send() {
     let op = 1 << 32;
     for answered in [reply(FIN, 0, op, 0), refusal(WORLD, op)] {
-        let bench = Fixture::new();
-        bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
-        bench.stop_endpoints(true);
-        let Started::Pending(send) = bench.send(1, vec![7; 100], Mode::Synchronous).unwrap() else {
+        let fixture = Fixture::new();
+        fixture.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+        fixture.stop_endpoints(true);
+        let Started::Pending(send) = fixture.send(1, vec![7; 100], Mode::Synchronous).unwrap() else {
             panic!("a queued synchronous send is complete");
         };
-        bench.play([Step::Frame(1, answered, vec![])]);
+        fixture.play([Step::Frame(1, answered, vec![])]);
         assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");
-        bench.stop_endpoints(false);
-        bench.play([]);
-        assert_eq!(bench.take_ops(1, EAGER_SYNC), [], "sent from memory that was given back");
-        bench.assert_others_communicate();
+        fixture.stop_endpoints(false);
+        fixture.play([]);
+        assert_eq!(fixture.take_ops(1, EAGER_SYNC), [], "sent from memory that was given back");
+        fixture.assert_others_communicate();
     }
 }

@@ -24,10 +24,10 @@ fn abandoned(rank: u32, dead: u32) -> Fault {
     Fault::Abandoned { rank: Some(rank), dead, cause: "was killed".into() }
 }
 
-fn bench() -> (Fixture, Arc<Channel>) {
-    let bench = Fixture::new();
-    let pair = bench.engine.join(PAIR, Group::Range { first: 0, len: 2 }, 0).unwrap();
-    (bench, pair)
+fn fixture() -> (Fixture, Arc<Channel>) {
+    let fixture = Fixture::new();
+    let pair = fixture.engine.join(PAIR, Group::Range { first: 0, len: 2 }, 0).unwrap();
+    (fixture, pair)
 }
 
 /// Returns a refusal by rank 1 that names the rank whose death caused it.
@@ -42,94 +42,94 @@ fn pending(started: Result<Started, Fault>) -> Completion {
     }
 }
 
-fn last_op(bench: &Fixture) -> u64 {
-    bench.sent().iter().filter(|sent| sent.1[0] != BIND).map(|sent| word(&sent.1, 28)).next_back().unwrap()
+fn last_op(fixture: &Fixture) -> u64 {
+    fixture.sent().iter().filter(|sent| sent.1[0] != BIND).map(|sent| word(&sent.1, 28)).next_back().unwrap()
 }
 
 #[test]
 fn refused_send_waits_for_the_death_that_the_refusal_names() {
     for mode in [Mode::Standard, Mode::Synchronous] {
         for (in_pair, fault) in [(false, dead(2)), (true, abandoned(1, 2))] {
-            let (bench, pair) = bench();
-            let (channel, context) = if in_pair { (&pair, PAIR) } else { (&bench.world, WORLD) };
-            let send = pending(bench.send_on(channel, 1, vec![1; 50_000], mode));
-            let op = last_op(&bench);
-            bench.play([refusal_after(2, context, op), refusal_after(2, context, op)]);
+            let (fixture, pair) = fixture();
+            let (channel, context) = if in_pair { (&pair, PAIR) } else { (&fixture.world, WORLD) };
+            let send = pending(fixture.send_on(channel, 1, vec![1; 50_000], mode));
+            let op = last_op(&fixture);
+            fixture.play([refusal_after(2, context, op), refusal_after(2, context, op)]);
             assert_eq!(send.outcome(), None);
-            bench.roster.report(2, died());
-            bench.play([]);
+            fixture.roster.report(2, died());
+            fixture.play([]);
             assert_eq!(send.outcome(), Some(&Err(fault)));
-            bench.engine.close();
+            fixture.engine.close();
         }
     }
 }
 
 #[test]
 fn refused_send_names_a_death_that_is_known_already() {
-    let (bench, pair) = bench();
+    let (fixture, pair) = fixture();
     let sends = [&pair, &pair].map(|pair| {
-        let send = pending(bench.send_on(pair, 1, vec![1; 50_000], Mode::Standard));
-        (send, last_op(&bench))
+        let send = pending(fixture.send_on(pair, 1, vec![1; 50_000], Mode::Standard));
+        (send, last_op(&fixture))
     });
-    bench.roster.report(3, died());
-    bench.play([]);
+    fixture.roster.report(3, died());
+    fixture.play([]);
     let [(named, of_named), (unnamed, of_unnamed)] = sends;
-    bench.play([refusal_after(3, PAIR, of_named), Step::Frame(1, refusal(PAIR, of_unnamed), vec![])]);
+    fixture.play([refusal_after(3, PAIR, of_named), Step::Frame(1, refusal(PAIR, of_unnamed), vec![])]);
     assert_eq!(named.outcome(), Some(&Err(abandoned(1, 3))));
     assert_eq!(unnamed.outcome(), Some(&Err(abandoned(1, 3))));
-    bench.engine.close();
+    fixture.engine.close();
 }
 
 #[test]
 fn refusal_that_names_an_impossible_rank_fails_the_send_at_once() {
     for rank in [0, 4, u32::MAX - 1] {
-        let (bench, pair) = bench();
-        let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
-        let op = last_op(&bench);
-        bench.play([refusal_after(rank, PAIR, op)]);
+        let (fixture, pair) = fixture();
+        let send = pending(fixture.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
+        let op = last_op(&fixture);
+        fixture.play([refusal_after(rank, PAIR, op)]);
         assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })), "{rank}");
-        bench.engine.close();
+        fixture.engine.close();
     }
 }
 
 #[test]
 fn receive_of_a_cancelled_body_waits_for_the_death_that_the_nack_names() {
-    let (bench, _) = bench();
-    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
-    let posted = bench.post_bytes(1, 30_000);
-    bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
-    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("expected a CTS for operation 5") };
-    bench.play([Step::Frame(1, head(NACK, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
+    let (fixture, _) = fixture();
+    fixture.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+    let posted = fixture.post_bytes(1, 30_000);
+    fixture.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
+    let (5, mine) = fixture.take_ops(1, CTS)[0] else { panic!("expected a CTS for operation 5") };
+    fixture.play([Step::Frame(1, head(NACK, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
     assert_eq!(posted.completion().unwrap().outcome(), None);
-    bench.roster.report(2, died());
-    bench.play([]);
+    fixture.roster.report(2, died());
+    fixture.play([]);
     assert_eq!(posted.finish().unwrap().0, Err(dead(2)));
 }
 
 #[test]
 fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
-    let (bench, pair) = bench();
-    bench.play([Step::Frame(1, bind(7, PAIR, 1), vec![]), Step::Frame(1, rts(7, 5, 30_000), vec![])]);
-    bench.roster.report(2, died());
-    bench.play([]);
-    bench.sent();
-    bench.engine.free(&pair);
+    let (fixture, pair) = fixture();
+    fixture.play([Step::Frame(1, bind(7, PAIR, 1), vec![]), Step::Frame(1, rts(7, 5, 30_000), vec![])]);
+    fixture.roster.report(2, died());
+    fixture.play([]);
+    fixture.sent();
+    fixture.engine.free(&pair);
     let nacks: Vec<_> =
-        bench.sent().into_iter().filter(|sent| sent.1[0] == NACK).map(|sent| sent.1).collect();
+        fixture.sent().into_iter().filter(|sent| sent.1[0] == NACK).map(|sent| sent.1).collect();
     assert_eq!(nacks, [head(NACK, 0, 0, 0, [PAIR, 3, 5, 1])]);
 }
 
 #[test]
 fn exit_of_a_peer_names_the_death_of_a_rank_outside_of_the_channel() {
     for exit in [Exit::Closing, Exit::Left] {
-        let (bench, pair) = bench();
-        let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
-        bench.roster.report(2, died());
-        bench.play([]);
+        let (fixture, pair) = fixture();
+        let send = pending(fixture.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
+        fixture.roster.report(2, died());
+        fixture.play([]);
         assert_eq!(send.outcome(), None);
-        bench.roster.report(1, exit);
-        bench.play([]);
+        fixture.roster.report(1, exit);
+        fixture.play([]);
         assert_eq!(send.outcome(), Some(&Err(abandoned(1, 2))));
-        bench.engine.close();
+        fixture.engine.close();
     }
 }

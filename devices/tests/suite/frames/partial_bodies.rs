@@ -17,16 +17,16 @@ const LEN: usize = 30_000;
 const BAD: u8 = 0xdb;
 
 /// Returns a fixture whose peer 1 has bound channel 0 to the world, and channel 1 to `SUB` of ranks 0 and 1.
-fn bench(gets: Gets) -> (Fixture, Arc<Channel>) {
-    let bench = Fixture::with(gets);
-    let sub = bench.engine.join(SUB, [0, 1].into_iter().collect(), 0).unwrap();
-    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, bind(1, SUB, 1), vec![])]);
-    (bench, sub)
+fn fixture(gets: Gets) -> (Fixture, Arc<Channel>) {
+    let fixture = Fixture::with(gets);
+    let sub = fixture.engine.join(SUB, [0, 1].into_iter().collect(), 0).unwrap();
+    fixture.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, bind(1, SUB, 1), vec![])]);
+    (fixture, sub)
 }
 
-fn post(bench: &Fixture, channel: &Arc<Channel>, primitive: Primitive) -> Posted {
+fn post(fixture: &Fixture, channel: &Arc<Channel>, primitive: Primitive) -> Posted {
     let shape = Datatype::primitive(primitive);
-    bench.post(channel, Pattern { source: 1, tag: 1 }, shape, LEN, LEN / primitive.size())
+    fixture.post(channel, Pattern { source: 1, tag: 1 }, shape, LEN, LEN / primitive.size())
 }
 
 fn typed(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
@@ -36,12 +36,12 @@ fn typed(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
 
 /// Returns a pending rendezvous receive of bools, and its operation number.
 fn rendezvous(gets: Gets) -> (Fixture, Arc<Channel>, Posted, u64) {
-    let (bench, sub) = bench(gets);
-    let posted = post(&bench, &sub, Primitive::Bool);
+    let (fixture, sub) = fixture(gets);
+    let posted = post(&fixture, &sub, Primitive::Bool);
     let head = typed(Primitive::Bool, rts(1, 5, LEN as u64));
-    bench.play([Step::Frame(1, head, vec![1; 8])]);
-    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
-    (bench, sub, posted, mine)
+    fixture.play([Step::Frame(1, head, vec![1; 8])]);
+    let (5, mine) = fixture.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+    (fixture, sub, posted, mine)
 }
 
 fn assert_no_bad_bool(posted: Posted, fault: impl Fn(&Fault) -> bool) {
@@ -58,55 +58,55 @@ fn half() -> Vec<u8> {
 
 #[test]
 fn death_after_a_piece_leaves_valid_memory() {
-    let (bench, _sub, posted, mine) = rendezvous(Gets::None);
-    bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
+    let (fixture, _sub, posted, mine) = rendezvous(Gets::None);
+    fixture.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }
 
 #[test]
 fn cancel_after_a_piece_leaves_valid_memory() {
-    let (bench, _sub, posted, mine) = rendezvous(Gets::None);
-    bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
-    bench.play([Step::Frame(1, nack(SUB, mine), vec![])]);
+    let (fixture, _sub, posted, mine) = rendezvous(Gets::None);
+    fixture.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
+    fixture.play([Step::Frame(1, nack(SUB, mine), vec![])]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::SendCancelled { rank: 1 }));
 }
 
 #[test]
 fn engine_drop_after_a_piece_leaves_valid_memory() {
-    let (bench, sub, posted, mine) = rendezvous(Gets::None);
-    bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
-    drop((bench, sub));
+    let (fixture, sub, posted, mine) = rendezvous(Gets::None);
+    fixture.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
+    drop((fixture, sub));
     assert_no_bad_bool(posted, |_| true);
 }
 
 #[test]
 fn death_after_half_a_streamed_piece_leaves_valid_memory() {
     for then in [Step::Lost(1), Step::Landed(1)] {
-        let (bench, _sub, posted, mine) = rendezvous(Gets::None);
-        bench.play([Step::Begin(1, reply(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
-        bench.roster.report(1, Exit::Died("elsewhere".into()));
+        let (fixture, _sub, posted, mine) = rendezvous(Gets::None);
+        fixture.play([Step::Begin(1, reply(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
+        fixture.roster.report(1, Exit::Died("elsewhere".into()));
         // The engine aborts the body. Later events for it have no effect.
-        bench.play([]);
-        bench.play([then]);
+        fixture.play([]);
+        fixture.play([then]);
         assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
     }
 }
 
 #[test]
 fn get_that_fails_half_way_leaves_valid_memory() {
-    let (bench, _sub, posted, _mine) = rendezvous(Gets::Fail);
-    bench.roster.report(1, Exit::Died("elsewhere".into()));
-    bench.play([]);
+    let (fixture, _sub, posted, _mine) = rendezvous(Gets::Fail);
+    fixture.roster.report(1, Exit::Died("elsewhere".into()));
+    fixture.play([]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }
 
 #[test]
 fn engine_drop_while_a_device_writes_leaves_valid_memory() {
-    let (bench, sub) = bench(Gets::None);
+    let (fixture, sub) = fixture(Gets::None);
     let shape = Datatype::primitive(Primitive::Bool);
-    let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
-    bench.play([Step::Begin(1, typed(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
-    drop((bench, sub));
+    let posted = fixture.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
+    fixture.play([Step::Begin(1, typed(Primitive::Bool, eager(1)), 500), Step::Bytes(1, vec![BAD; 100])]);
+    drop((fixture, sub));
     assert_no_bad_bool(posted, |_| true);
 }
 
@@ -118,11 +118,11 @@ fn connection_that_breaks_within_a_char_leaves_valid_memory() {
     let body: Vec<u8> = std::iter::repeat_n(0x1d800u32.to_ne_bytes(), 100).flatten().collect();
     for (shape, count, stride) in [(Datatype::primitive(Primitive::Char), 100, 4), (apart, 1, 8)] {
         for cut in 200..=204 {
-            let (bench, sub) = bench(Gets::None);
+            let (fixture, sub) = fixture(Gets::None);
             let pattern = Pattern { source: 1, tag: 1 };
-            let posted = bench.post(&sub, pattern, shape.clone(), 99 * stride + 4, count);
+            let posted = fixture.post(&sub, pattern, shape.clone(), 99 * stride + 4, count);
             let head = typed(Primitive::Char, eager(1));
-            bench.play([Step::Begin(1, head, 400), Step::Bytes(1, body[..cut].to_vec()), Step::Lost(1)]);
+            fixture.play([Step::Begin(1, head, 400), Step::Bytes(1, body[..cut].to_vec()), Step::Lost(1)]);
             let (outcome, memory) = posted.finish().unwrap();
             assert!(outcome.is_err());
             for (i, bytes) in memory.chunks(stride).enumerate() {
@@ -141,11 +141,11 @@ fn connection_that_breaks_within_a_structure_leaves_valid_memory() {
     let pairs = pair.resized(0, 8).unwrap();
     // A packed pair has 5 bytes: the connection breaks at each position of a pair.
     for cut in 10..=15 {
-        let (bench, sub) = bench(Gets::None);
-        let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, pairs.clone(), 80, 10);
+        let (fixture, sub) = fixture(Gets::None);
+        let posted = fixture.post(&sub, Pattern { source: 1, tag: 1 }, pairs.clone(), 80, 10);
         let signature = pair.signature().repeat(10);
         let head = head(2, 0, 1, 1, [signature.hash, signature.count, 0, 0]);
-        bench.play([Step::Begin(1, head, 50), Step::Bytes(1, vec![BAD; cut]), Step::Lost(1)]);
+        fixture.play([Step::Begin(1, head, 50), Step::Bytes(1, vec![BAD; cut]), Step::Lost(1)]);
         let (outcome, memory) = posted.finish().unwrap();
         assert!(outcome.is_err());
         for (i, item) in memory.chunks(8).enumerate() {

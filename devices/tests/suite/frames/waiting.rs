@@ -15,12 +15,12 @@ const HANG_LIMIT: Duration = Duration::from_secs(60);
 fn wait_condition_can_cancel_while_another_thread_waits() {
     let (send, done) = channel();
     std::thread::spawn(move || {
-        let bench = Fixture::new();
+        let fixture = Fixture::new();
         let (holds_lock, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut evaluations = 0;
-                bench.engine.wait_until(|| {
+                fixture.engine.wait_until(|| {
                     evaluations += 1;
                     // At the second evaluation, this thread holds the progress lock.
                     holds_lock.store(evaluations > 1, Ordering::SeqCst);
@@ -33,9 +33,9 @@ fn wait_condition_can_cancel_while_another_thread_waits() {
             for _ in 0..5 {
                 // These waits find the progress lock held, and soon park.
                 let (mut evaluations, began) = (0, Instant::now());
-                bench.engine.wait_until(|| {
-                    let posted = bench.post_bytes(1, 8);
-                    assert!(bench.engine.cancel_receive(&bench.world, posted.completion().unwrap()));
+                fixture.engine.wait_until(|| {
+                    let posted = fixture.post_bytes(1, 8);
+                    assert!(fixture.engine.cancel_receive(&fixture.world, posted.completion().unwrap()));
                     assert_eq!(posted.finish().unwrap().0, Err(Fault::Cancelled));
                     evaluations += 1;
                     (evaluations >= 20 && began.elapsed() > Duration::from_millis(30)).then_some(())
@@ -43,7 +43,7 @@ fn wait_condition_can_cancel_while_another_thread_waits() {
             }
             is_over.store(true, Ordering::SeqCst);
         });
-        let _ = send.send(bench.engine.iprobe(&bench.world, Pattern { source: 1, tag: 1 }));
+        let _ = send.send(fixture.engine.iprobe(&fixture.world, Pattern { source: 1, tag: 1 }));
     });
     assert_eq!(done.recv_timeout(HANG_LIMIT), Ok(Ok(None)), "the rank hangs");
 }
@@ -55,18 +55,18 @@ fn parked_thread_takes_over_a_released_progress_lock() {
     const TRIES: usize = 5;
     const ROUNDS: usize = 8;
     const SOON: Duration = Duration::from_millis(10);
-    let bench = Fixture::new();
-    let polls = || bench.wire.polls.load(Ordering::SeqCst);
+    let fixture = Fixture::new();
+    let polls = || fixture.wire.polls.load(Ordering::SeqCst);
     let polls_soon = |_| {
         let is_over = AtomicBool::new(false);
-        let stopped = lock(&bench.wire.steps);
+        let stopped = lock(&fixture.wire.steps);
         std::thread::scope(|scope| {
             let before = polls();
-            scope.spawn(|| bench.engine.progress());
+            scope.spawn(|| fixture.engine.progress());
             while polls() == before {
                 std::thread::yield_now();
             }
-            scope.spawn(|| bench.engine.wait_until(|| is_over.load(Ordering::SeqCst).then_some(())));
+            scope.spawn(|| fixture.engine.wait_until(|| is_over.load(Ordering::SeqCst).then_some(())));
             // Wait until the park time of that thread has grown to its maximum of 64 ms.
             std::thread::sleep(Duration::from_millis(200));
             let before = polls();
@@ -91,9 +91,9 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
     const TRIES: usize = 5;
     const ROUNDS: usize = 8;
     const SOON: Duration = Duration::from_millis(10);
-    let bench = Fixture::new();
-    bench.stop_endpoints(true);
-    let polls = || bench.wire.polls.load(Ordering::SeqCst);
+    let fixture = Fixture::new();
+    fixture.stop_endpoints(true);
+    let polls = || fixture.wire.polls.load(Ordering::SeqCst);
     let is_over = AtomicBool::new(false);
     let polls_soon = || {
         // The sleeping thread polls periodically: start 20 ms after one of its polls.
@@ -104,14 +104,14 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
         std::thread::sleep(Duration::from_millis(20));
         let before = polls();
         let began = Instant::now();
-        bench.send(1, vec![1], Mode::Standard).unwrap();
+        fixture.send(1, vec![1], Mode::Standard).unwrap();
         while polls() == before {
             std::thread::sleep(Duration::from_micros(200));
         }
         began.elapsed() < SOON
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| bench.engine.wait_until(|| is_over.load(Ordering::SeqCst).then_some(())));
+        scope.spawn(|| fixture.engine.wait_until(|| is_over.load(Ordering::SeqCst).then_some(())));
         std::thread::sleep(Duration::from_millis(200));
         let mostly_soon = || (0..ROUNDS).filter(|_| polls_soon()).count() > ROUNDS / 2;
         let is_woken = (0..TRIES).any(|_| mostly_soon());
@@ -122,12 +122,12 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
 
 #[test]
 fn long_waits_of_several_threads_poll_rarely() {
-    let (bench, is_over) = (Fixture::new(), AtomicBool::new(false));
+    let (fixture, is_over) = (Fixture::new(), AtomicBool::new(false));
     let began = Instant::now();
     // Counts the evaluations after the first 500 ms, in which the thread may spin.
     let wait = || {
         let mut polls = 0;
-        bench.engine.wait_until(|| {
+        fixture.engine.wait_until(|| {
             polls += u32::from(began.elapsed() > Duration::from_millis(500));
             is_over.load(Ordering::SeqCst).then_some(())
         });
