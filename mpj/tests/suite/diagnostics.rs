@@ -41,9 +41,12 @@ pub(crate) fn compiler_messages(
         .arg("-o")
         .arg(source.with_extension("o"))
         .output();
-    let said = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
+    let (said, is_missing) = match output {
+        Ok(output) => (String::from_utf8_lossy(&output.stderr).into_owned(), false),
+        Err(error) => (error.to_string(), true),
+    };
     // The compiler is missing, or is for another processor or of another version.
-    if said.is_empty() || ["E0461", "E0514", "E0463"].iter().any(|code| said.contains(code)) {
+    if is_missing || ["E0461", "E0514", "E0463"].iter().any(|code| said.contains(code)) {
         drop(writeln!(std::io::stderr(), "SKIPPED: no compiler that reads {}: {said}", library.display()));
         return None;
     }
