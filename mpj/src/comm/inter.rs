@@ -52,8 +52,9 @@ impl Intracomm {
     /// # Errors
     /// As [`barrier`](Self::barrier), for both communicators; a rank or the tag is invalid, the bridge was freed, a rank
     /// has too many communicators, or a rank is in both groups. The ranks of the other group fail, too, unless a leader
-    /// passes an invalid remote leader, tag or bridge, or the ranks of a group pass different leaders: then a leader waits
-    /// for the other group until that exits.
+    /// passes an invalid remote leader, tag or bridge, the ranks of a group pass different leaders or an invalid one, or
+    /// the communicator of a group was freed. In these cases, the leader of the other group waits until its remote
+    /// leader exits.
     pub fn create_intercomm<K>(
         &self,
         leader: usize,

@@ -54,7 +54,8 @@ fn begin(boots: &[Arc<dyn Boot>], config: &mut Config) -> Option<TraceFiles> {
     match TraceFiles::begin(Path::new(path), boots.len() as u32) {
         Ok(files) => {
             if let Some(path) = files.path().to_str() {
-                // `TRACE` accepts every text.
+                // The ranks need the absolute path, because the process can change its directory. `TRACE` accepts every
+                // text.
                 let _ = config.set_text(&TRACE, path);
             }
             Some(files)

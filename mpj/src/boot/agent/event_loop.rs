@@ -117,7 +117,7 @@ pub(super) struct Agent {
     /// Until this time, no connections are accepted: this process lacks descriptors.
     pub(super) accepts_at: Option<Instant>,
     /// Since when a connection waits to be accepted because this process lacks descriptors.
-    pub(super) lacks_since: Option<Instant>,
+    pub(super) lacks_descriptors_since: Option<Instant>,
     /// When to check for processes that have exited before they connected; `None` after all have connected.
     pub(super) arrivals_due: Option<Instant>,
     /// The processes of this host, by the index of their rank.
@@ -168,7 +168,7 @@ impl Agent {
             segment: segment.map(Arc::new),
             listener,
             accepts_at: None,
-            lacks_since: None,
+            lacks_descriptors_since: None,
             arrivals_due: Some(Instant::now() + ARRIVAL_INTERVAL),
             router,
             role,

@@ -1,4 +1,4 @@
-//! The card by which the agents of a job find the root.
+//! The card by which the agents of a job find the root, the agent of rank 0's host.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ impl RootCard {
             Some(RootCard { key: Some(key), addresses })
         };
         parse().ok_or_else(|| {
-            "the first rank has put an invalid card: use one version of mpj on all hosts".into()
+            "the first rank has published an invalid card: use one version of mpj on all hosts".into()
         })
     }
 }

@@ -23,14 +23,15 @@ pub(super) enum Outbound {
     Hosts(FromRoot),
 }
 
-/// Decides where the messages of an agent go. The router of the root has the services of the job.
+/// Decides where the messages of an agent go. The router of the root, the agent of the first host, also has the
+/// key-value store, the fence and the failures of the job, in a [`JobMonitor`]. All other agents are relays.
 #[derive(Debug)]
 pub(super) enum Router {
     Root { hosts: Hosts, monitor: Box<JobMonitor> },
     Relay(HostRouter),
 }
 
-/// The state of the agent of another host.
+/// The state of an agent that is not the root.
 #[derive(Debug)]
 pub(super) struct HostRouter {
     hosts: Hosts,
@@ -59,7 +60,7 @@ impl Router {
         Router::Root { monitor: Box::new(JobMonitor::new(hosts.size())), hosts }
     }
 
-    /// Creates the router of the agent of another host.
+    /// Creates the router of an agent that is not the root.
     pub(super) fn relay(hosts: Hosts, host: HostId) -> Router {
         let ranks = hosts.ranks_of(host);
         Router::Relay(HostRouter { hosts, ranks, reports: Reports::default(), deaths: Vec::new() })

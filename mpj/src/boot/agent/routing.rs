@@ -14,9 +14,9 @@ use crate::boot::control_plane::{ControlConnection, GRACE, To, truncate_cause};
 use crate::boot::proven::ACCEPT_RETRY;
 use crate::boot::wire::{ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, encode_frame, exit_code};
 
-/// The time that a process waits for an agent that has no descriptor for its connection. Then the job fails: the
-/// process that would close a descriptor might be the one that waits.
-const LACK_LIMIT: Duration = Duration::from_secs(20);
+/// How long an agent without a free descriptor tries to accept a process of its host. Then the job fails: the rank of
+/// the agent's process, which could close descriptors, might itself wait for that process.
+const DESCRIPTOR_WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The time that the root has to end the job after a rank has aborted it. Then the agent of that rank's host ends it:
 /// the process of the root might be stopped.
@@ -30,14 +30,16 @@ impl Agent {
             return;
         }
         let Err(error) = self.accept_processes() else {
-            (self.accepts_at, self.lacks_since) = (None, None);
+            (self.accepts_at, self.lacks_descriptors_since) = (None, None);
             return;
         };
-        // The connections that wait would let each poll return at once.
+        // The waiting connections would make every poll return at once.
         self.accepts_at = Some(now + ACCEPT_RETRY);
         if !self.listener.has_waiting() {
-            self.lacks_since = None;
-        } else if now >= *self.lacks_since.get_or_insert(now) + LACK_LIMIT && self.stage == Stage::Running {
+            self.lacks_descriptors_since = None;
+        } else if now >= *self.lacks_descriptors_since.get_or_insert(now) + DESCRIPTOR_WAIT_LIMIT
+            && self.stage == Stage::Running
+        {
             let rank = self.processes.first().map_or(0, |process| process.rank);
             self.fail(
                 1,
@@ -90,7 +92,8 @@ impl Agent {
         for index in 0..self.processes.len() {
             let process = &mut self.processes[index];
             let (rank, pid) = (process.rank, process.pid);
-            // A child of the process can keep the connection open. Its messages are read first.
+            // A child of the process can keep the connection open, so check the process, too. Check it before reading:
+            // then all messages that the process sent before it exited are read below.
             let has_exited = process.process.as_ref().is_some_and(has_exited);
             let Some(connection) = process.connection.as_mut().filter(|_| !process.ended) else { continue };
             let mut outcome = connection.receive();
@@ -261,7 +264,7 @@ impl Agent {
     /// Queues messages to processes of this host and to other agents.
     pub(super) fn send(&mut self, outbound: Vec<Outbound>) {
         for message in outbound {
-            // Only a message of a process can be too long for the root.
+            // Only a message of a process can be too long for the root, and `on_message` handles that error.
             let _ = self.send_one(message);
         }
     }

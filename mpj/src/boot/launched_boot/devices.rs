@@ -19,7 +19,7 @@ impl ProcessState {
         registry = match segment {
             Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), host_ranks.clone())),
             None => registry
-                .with_unavailable(ShmDriver::NAME, "the launcher has created no shared memory for this job"),
+                .with_unavailable(ShmDriver::NAME, "the launcher has created no shared memory on this host"),
         };
         // Opening `ibvdev` locks memory, and ranks on one host do not need the device.
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);

@@ -91,7 +91,7 @@ fn welcome_defines_ranks_hosts_and_devices() {
     assert_eq!(names, ["smdev", "niodev"]);
     assert_eq!(
         opened.failed[0].to_string(),
-        "shmdev: the launcher has created no shared memory for this job"
+        "shmdev: the launcher has created no shared memory on this host"
     );
 }
 

@@ -191,8 +191,9 @@ impl Comm {
     /// # Errors
     /// As [`barrier`](crate::raw::barrier), for both groups; a rank, the tag or the bridge is invalid; a rank has too many
     /// communicators; or the groups are not disjoint. The ranks of the other group fail, too, unless a leader passes an
-    /// invalid `remote_leader`, tag or bridge, or the ranks of a group pass different leaders: then a leader waits for the
-    /// other group until that exits. After a failure, later collectives on this communicator fail.
+    /// invalid `remote_leader`, tag or bridge, the ranks of a group pass different leaders or an invalid one, or the
+    /// communicator of a group was freed. In these cases, the leader of the other group waits until its remote leader
+    /// exits. After a failure, later collectives on this communicator fail.
     pub fn create_intercomm(
         &self,
         leader: i32,

@@ -176,10 +176,10 @@ fn unreachable_root_is_an_error() {
     assert!(why.starts_with(&format!("cannot connect to the host of rank 0 at {closed}: ")), "{why}");
 }
 
-/// Until the root listens, the agent gets the same kind of error as from a host without a route.
+/// Until the root listens, the agent gets `ConnectError::Unreachable`, as from a host without a route.
 #[test]
 fn agent_reaches_a_root_that_is_late() {
-    // Below the ports that Linux gives to sockets without a port.
+    // Below the ephemeral ports of Linux.
     let mut ports = 10_000 + std::process::id() as u16 % 20_000..31_000;
     let port = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
     let agent = std::thread::spawn(move || {

@@ -71,7 +71,7 @@ fn variables_of_other_programs_are_ignored() {
         &LWS,
         // A batch script.
         &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")],
-        // A daemon of Open MPI is a task of Slurm.
+        // Open MPI starts its daemons as tasks of Slurm, and its ranks inherit the variables of these tasks.
         &[&SLURM[..], &[("OMPI_COMM_WORLD_RANK", "5")]].concat(),
     ] {
         assert_eq!(find_in(variables, false), Ok(None), "{variables:?}");
