@@ -139,7 +139,7 @@ fn panicking_copy_hook_fails_the_duplication_and_the_original_stays_usable(world
                 assert_eq!(me, 1, "{error}");
                 assert!(error.to_string().contains("the copy hook of an attribute panicked"), "{error}");
             }
-            // The other ranks learn of it in the duplicate.
+            // On the other ranks the duplication succeeds, and the first collective on the duplicate fails.
             Ok(twin) => {
                 let error = twin.barrier().expect_err("rank 1 has no duplicate");
                 assert!(error.to_string().contains("the copy hook of an attribute panicked"), "{error}");
@@ -177,8 +177,8 @@ fn panic_of_a_drop_leaves_the_communicator_freed(world: World) -> mpj::Result<()
 #[test]
 fn hooks_can_call_the_library() {
     ranks(2, |world| {
-        struct Leaving(Intracomm, Key<usize>);
-        impl Drop for Leaving {
+        struct BarrierOnDrop(Intracomm, Key<usize>);
+        impl Drop for BarrierOnDrop {
             fn drop(&mut self) {
                 // The other rank drops its value at the same point.
                 self.0.barrier().expect("both ranks are here");
@@ -188,13 +188,13 @@ fn hooks_can_call_the_library() {
         let (comm, other, number) = (world.dup()?, world.dup()?, Key::new());
         let inner = comm.clone();
         let copied = number.clone();
-        let key = Key::with_copy(move |_: &Leaving| {
+        let key = Key::with_copy(move |_: &BarrierOnDrop| {
             let mut sum = [0usize];
             inner.allreduce(&[inner.rank() + 1], &mut sum, Op::Sum).expect("both ranks duplicate");
             inner.set_attribute(&copied, sum[0]).expect("not freed");
             None
         });
-        comm.set_attribute(&key, Leaving(other, number.clone()))?;
+        comm.set_attribute(&key, BarrierOnDrop(other, number.clone()))?;
         let twin = comm.dup()?;
         assert_eq!((comm.attribute(&number), twin.attribute(&number)), (Some(Arc::new(3)), None));
         comm.free()
@@ -217,7 +217,7 @@ fn raw_hook_gets_the_original_and_its_error_fails_the_duplication(world: World) 
     comm.set_attribute(&key, Arc::new(3u32))?;
     let error = comm.dup().expect_err("the hook fails");
     assert_eq!((error.class(), error.call()), (ErrorClass::Buffer, "dup"));
-    // The error handler, which another interface stores here, is inherited.
+    // `raw` stores the error handler for other interfaces, and derived communicators inherit it.
     comm.set_error_handler(Arc::new("handler"));
     let handler = comm.split(0, 0)?.expect("has a color").error_handler().expect("inherited");
     assert_eq!(handler.downcast_ref::<&str>(), Some(&"handler"));

@@ -36,7 +36,7 @@ fn dims_are_as_balanced_as_possible() {
 
 #[test]
 fn dims_of_the_standard_and_of_large_numbers_are_right() {
-    // The examples of MPI_Dims_create, and defect 8 of MPJ Express, which returns [3, 2] for 7 ranks in 2 dimensions.
+    // The examples of MPI_Dims_create (MPJ Express returns [3, 2] for 7 ranks in 2 dimensions), and other numbers.
     for (ranks, fixed, expected) in [
         (6, vec![None, None], vec![3, 2]),
         (7, vec![None, None], vec![7, 1]),
@@ -134,8 +134,8 @@ proptest! {
             prop_assert_eq!(neighbors.len(), 2 * dims.len());
             for (block, other) in neighbors.into_iter().enumerate() {
                 let Some(other) = other else { continue };
-                // A dimension has a block for the rank before and one for the rank after. The rank before receives its
-                // block as the one from the rank after.
+                // Each dimension has two blocks: the even one is for the previous rank, the odd one for the next rank.
+                // The previous rank receives the even block as its odd block.
                 *edges.entry((rank, other, block)).or_default() += 1;
                 *edges.entry((other, rank, block ^ 1)).or_default() -= 1;
             }
@@ -238,7 +238,7 @@ fn sub_grids_have_the_kept_dimensions(world: World) -> mpj::Result<()> {
         let kept: Vec<usize> =
             grid.coords().iter().zip(keep).filter(|(_, keep)| *keep).map(|(at, _)| *at).collect();
         assert_eq!(part.coords(), kept);
-        // All members agree in the coordinates of the dropped dimensions.
+        // All members have the same coordinates in the dropped dimensions.
         let dropped: Vec<usize> =
             grid.coords().iter().zip(keep).filter(|(_, keep)| !*keep).map(|(at, _)| *at).collect();
         let mut all = vec![9; dropped.len() * part.size()];

@@ -328,8 +328,8 @@ fn groups_that_overlap_are_refused_on_all_ranks(world: World) -> mpj::Result<()>
     world.barrier()
 }
 
-/// A rank whose arguments are refused fails the call on both groups. If that rank should be a leader, only its own
-/// group calls.
+/// If the arguments of a rank are refused, the call fails on both groups. If that rank is the leader of its group, the
+/// other group does not call.
 #[test]
 fn refused_call_fails_both_groups() {
     for wrong in [0, 1, 2, 4] {

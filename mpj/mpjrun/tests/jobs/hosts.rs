@@ -51,7 +51,7 @@ pub(crate) fn pairs(world: &World) -> Result<(), Error> {
                 let before: BTreeMap<_, _> = sent().collect();
                 world.ssend(&[from as u64, to as u64], to, 3)?;
                 let by: Vec<_> = sent().filter(|(name, now)| before.get(name) != Some(now)).collect();
-                let [(name, _)] = by[..] else { panic!("by one device: {by:?}") };
+                let [(name, _)] = by[..] else { panic!("expected one device, found {by:?}") };
                 say(&format!("pair {from} {to} {name}"));
             } else if me == to {
                 let mut got = [0u64; 2];
@@ -150,12 +150,12 @@ fn ranks_share_memory_only_within_a_host() {
             ended.out.iter().find_map(|line| line.strip_prefix(&begin)).unwrap()
         };
         for (rank, host) in of_rank.chars().enumerate() {
-            let neighbours = of_rank.chars().filter(|other| *other == host).count();
-            if neighbours == 1 {
+            let ranks_on_host = of_rank.chars().filter(|other| *other == host).count();
+            if ranks_on_host == 1 {
                 assert_eq!(of(rank), "", "rank {rank} of {hosts} is alone on its host");
                 continue;
             }
-            let needed = Segment::needed(neighbours as u32, &Config::default()) as u64;
+            let needed = Segment::needed(ranks_on_host as u32, &Config::default()) as u64;
             let bytes: u64 = of(rank).split(' ').nth(1).unwrap().parse().unwrap();
             assert_eq!(bytes, needed.next_multiple_of(4096) + SEGMENT_HEADER_BYTES, "rank {rank} of {hosts}");
             for (other, its_host) in of_rank.chars().enumerate() {
@@ -252,7 +252,7 @@ fn topologies_place_neighbours_on_one_host() {
     }
 }
 
-/// The exchanges of each rank but rank 0 in [`wildcards`].
+/// The number of exchanges of each rank except rank 0 in [`wildcards`].
 const EXCHANGES: usize = 500;
 
 /// Each of the other ranks sends messages to rank 0, and waits for the answer to each. All receives are from any rank.

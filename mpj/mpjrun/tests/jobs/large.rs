@@ -9,13 +9,15 @@ use super::Test;
 use super::job::start;
 use super::program::say;
 
-pub(crate) const TESTS: &[Test] =
-    &[("messages_of_five_gib_arrive_on_every_device", messages_of_five_gib_arrive_on_every_device)];
+pub(crate) const TESTS: &[Test] = &[(
+    "messages_of_five_gib_arrive_on_every_device_except_ibvdev",
+    messages_of_five_gib_arrive_on_every_device_except_ibvdev,
+)];
 
 const ENABLE: &str = "TEST_LARGE_MESSAGES";
 
-/// The receiver writes to all of its memory, the sender only to some pages.
-const NEEDED_GIB: u64 = 7;
+/// The memory of both ranks. Without transparent huge pages, the sender needs less, because it writes to few pages.
+const NEEDED_GIB: u64 = 11;
 
 const LEN: usize = 5 << 30;
 /// The strided layout: blocks of `BLOCK` bytes, each `STRIDE` bytes after the one before.
@@ -26,10 +28,10 @@ const MEMORY: usize = LEN / BLOCK * STRIDE;
 /// Not a multiple of the length of a piece on any device.
 const MARK_DISTANCE: usize = 100_003;
 
-/// A limit for a hang, and not for the speed.
+/// Detects a hang; it does not check the speed.
 const LIMIT: Duration = Duration::from_secs(900);
 
-fn messages_of_five_gib_arrive_on_every_device() {
+fn messages_of_five_gib_arrive_on_every_device_except_ibvdev() {
     if std::env::var_os(ENABLE).is_none() {
         return say(&format!("SKIPPED messages of 5 GiB: {ENABLE} is not set"));
     }
@@ -91,7 +93,7 @@ pub(crate) fn exchange(world: &World) -> Result<(), BoxError> {
             }
             // Each byte equals the one before it, and the first is 0. This is fast even without optimization.
             let is_clear = memory[0] == 0 && memory[1..] == memory[..MEMORY - 1];
-            assert!(is_clear, "message {tag} has other bytes");
+            assert!(is_clear, "message {tag}: bytes between the marks are not 0");
         }
     }
     Ok(())

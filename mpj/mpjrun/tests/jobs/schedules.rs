@@ -1,4 +1,5 @@
-//! Random schedules of messages between processes, with every device: see `mpj/tests/suite/common/schedule`.
+//! Random schedules of messages between processes, with every device except `ibvdev`: see
+//! `mpj/tests/suite/common/schedule`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub(crate) const TESTS: &[Test] = &[(
 
 const ROLE: &str = "schedules";
 
-/// Arguments of `mpjrun`: each device, processes of several ranks, and several hosts.
+/// Arguments of `mpjrun`: each device except `ibvdev`, processes of several ranks, and several hosts.
 const JOBS: [&str; 6] = [
     "-n 4 --devices smdev",
     "-n 3 --devices shmdev",

@@ -35,8 +35,8 @@ cases! {
     fence_succeeds_for_ranks_that_then_leave [1]
     fence_fails_after_a_rank_has_left [2]
     fence_fails_after_a_rank_has_died [2]
-    only_values_of_a_rank_that_has_left_arrive [2]
-    only_values_of_a_rank_that_has_died_arrive [2]
+    get_returns_only_values_put_before_the_rank_left [2]
+    get_returns_only_values_put_before_the_rank_died [2]
     requested_exits_become_known [2]
     losses_have_one_order_and_cause [4]
     abort_is_a_death_with_its_code_and_reason [2]
@@ -256,11 +256,11 @@ fn exit_keeps_values(r: &Rank, exit: Exit) {
     assert_eq!(replies, [None, None, None], "no rank has put the values");
 }
 
-fn only_values_of_a_rank_that_has_left_arrive(r: &Rank) {
+fn get_returns_only_values_put_before_the_rank_left(r: &Rank) {
     exit_keeps_values(r, Exit::Left);
 }
 
-fn only_values_of_a_rank_that_has_died_arrive(r: &Rank) {
+fn get_returns_only_values_put_before_the_rank_died(r: &Rank) {
     exit_keeps_values(r, died());
 }
 

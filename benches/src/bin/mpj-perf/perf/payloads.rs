@@ -233,14 +233,14 @@ pub(crate) fn run(world: &World, payloads: &[Payload], ms: f64, max_bytes: usize
     let is_requested = |wanted| payloads.contains(&wanted);
     let (buffers, blocks, lent) =
         (is_requested(Payload::Buffer), is_requested(Payload::Block), is_requested(Payload::Lent));
-    let sizes = if is_requested(Payload::Slice) || buffers || blocks || lent {
+    let case_count = if is_requested(Payload::Slice) || buffers || blocks || lent {
         2 * up_to(max_bytes).count()
     } else {
         0
     };
-    let report = Report::begin(world, sizes + usize::from(is_requested(Payload::Object)))?;
+    let report = Report::begin(world, case_count + usize::from(is_requested(Payload::Object)))?;
     let cases = up_to(max_bytes).flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
-    for (bytes, shape, chunks) in cases.take(sizes) {
+    for (bytes, shape, chunks) in cases.take(case_count) {
         let message = message(bytes, chunks)?;
         let len = message.len();
         let mut candidates = vec![("slice", Candidate::slice(len)?)];

@@ -96,7 +96,7 @@ pub(super) fn check_cancelled(request: Request<Bytes>) -> Result<(), Failure> {
     }
 }
 
-/// Makes a call until it returns a value.
+/// Repeats `call` until it returns a value.
 pub(super) fn poll<T>(mut call: impl FnMut() -> mpj::Result<Option<T>>) -> mpj::Result<T> {
     loop {
         if let Some(found) = call()? {

@@ -1,5 +1,6 @@
 //! Measures which data path is fastest between two ranks: through pool blocks at both ends, without copies, or as the
-//! library chooses. Contiguous data is also sent by ownership from a pool block, which the receiver reads in place
+//! library chooses. Only `smdev` and `ibvdev` have a path without copies; other devices use the default path instead.
+//! Contiguous data is also sent by ownership from a pool block, which the receiver reads in place in shared memory
 //! ("lent" in the output). The paths run interleaved.
 
 mod message;

@@ -40,7 +40,8 @@ const PARAMETER: &Number = &IBV_REGISTER_MIN;
 /// Zero copy is chosen if it takes less than this multiple of the time of the path with copies.
 const TOLERANCE: f64 = 1.02;
 
-/// Returns the parameter's value for zero copy from `from` bytes on; `None`: all measured sizes are copied.
+/// Returns the parameter's value for zero copy from `from` bytes on; `None`: all measured sizes are copied. With any
+/// value, `ibvdev` copies messages shorter than `IBV_RDMA_READ_MIN`.
 fn value(from: Option<usize>) -> u64 {
     let (min, max) = PARAMETER.range;
     let from = from.unwrap_or(SIZES[SIZES.len() - 1] * 2);

@@ -22,7 +22,7 @@ use super::Failure;
 
 const MARGIN: f64 = 32.0;
 
-/// A figure and its spread.
+/// A measured value and its spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) x: f64,
@@ -121,7 +121,7 @@ impl Page {
     }
 
     /// Returns the points that determine the axes of a panel.
-    fn around<'a>(&'a self, own: &'a Lines) -> Vec<Point> {
+    fn axis_points<'a>(&'a self, own: &'a Lines) -> Vec<Point> {
         let lines = self.panels.iter().filter_map(|panel| match panel {
             Panel::Lines(lines) if self.is_one_scale => Some(lines),
             _ => None,
@@ -141,7 +141,7 @@ impl Panel {
 
     fn draw(&self, svg: &mut String, frame: Frame, page: &Page) -> fmt::Result {
         match self {
-            Panel::Lines(lines) => lines.draw(svg, frame, &page.around(lines)),
+            Panel::Lines(lines) => lines.draw(svg, frame, &page.axis_points(lines)),
             Panel::Dots(dots) => dots.draw(svg, frame),
         }
     }
