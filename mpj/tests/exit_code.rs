@@ -38,6 +38,7 @@ fn program(mode: &str) -> ExitCode {
         "error" => mpj::run_with(four, |world| {
             if world.rank() == 3 { Err("no luck".into()) } else { wait_for_others(&world) }
         }),
+        "same-error" => mpj::run_with(four, |_| Err::<(), _>("no network")),
         "panic" => mpj::run_with(four, |world| {
             assert_ne!(world.rank(), 2, "on purpose");
             wait_for_others(&world)
@@ -243,6 +244,7 @@ fn check() -> ExitCode {
         ("one", 0, &[][..]),
         ("good", 0, &[]),
         ("error", 1, &["mpj: rank 3 returned an error: no luck; 3 ranks failed because of it"]),
+        ("same-error", 1, &["mpj: ranks 0 to 3 returned an error: no network"]),
         ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
         ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
         ("abort-0", 0, &["mpj: rank 1 aborted the job with code 0: found; 3 ranks failed because of it"]),

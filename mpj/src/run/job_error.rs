@@ -5,6 +5,7 @@ use std::fmt;
 use super::threads::RankFailure;
 use crate::boot::control_plane::TIMEOUT_CODE;
 use crate::boot::wire::exit_code;
+use crate::report::rank_list;
 
 /// The exit code of a job in which a rank panicked, as of any Rust program.
 const PANICKED: u8 = 101;
@@ -25,7 +26,9 @@ pub struct JobError {
     panicked: bool,
     pub(super) aborted: Option<i32>,
     timed_out: bool,
-    /// The number of other ranks that have failed because of another rank, or for the same cause.
+    /// The other ranks that have failed for the same cause, but not because of another rank.
+    same_cause: Vec<usize>,
+    /// The number of other ranks that have failed because of another rank.
     pub(super) followers: usize,
     /// The ranks that have failed for causes of their own, and these causes.
     pub(super) others: Vec<(usize, String)>,
@@ -41,6 +44,7 @@ impl JobError {
             panicked,
             aborted: None,
             timed_out: false,
+            same_cause: Vec::new(),
             followers,
             others,
             is_reported: false,
@@ -53,14 +57,15 @@ impl JobError {
 
     /// Returns what to print for the failure, if it was not printed when it happened.
     pub(super) fn summary(&self) -> Option<String> {
-        let is_printed = self.panicked && self.followers == 0 && self.others.is_empty();
+        let is_alone = self.followers == 0 && self.others.is_empty() && self.same_cause.is_empty();
+        let is_printed = self.panicked && is_alone;
         if self.timed_out || self.is_reported || is_printed {
             return None;
         }
         // A panic after an abort was not printed when it happened.
         let follows_abort = self.others.first().is_some_and(|(_, cause)| is_abort(cause));
         let mut summary = if self.panicked && !follows_abort {
-            format!("rank {} panicked", self.rank)
+            format!("{} panicked", self.ranks())
         } else {
             self.to_string()
         };
@@ -110,12 +115,19 @@ impl JobError {
     pub(super) fn with_others(mut self, failures: impl IntoIterator<Item = (usize, RankFailure)>) -> Self {
         let rank = self.rank;
         for (other, failure) in failures.into_iter().filter(|(other, _)| *other != rank) {
-            match failure.is_consequence || failure.cause == self.cause {
-                true => self.followers += 1,
-                false => self.others.push((other, failure.cause)),
+            match failure {
+                RankFailure { is_consequence: true, .. } => self.followers += 1,
+                RankFailure { cause, .. } if cause == self.cause => self.same_cause.push(other),
+                RankFailure { cause, .. } => self.others.push((other, cause)),
             }
         }
         self
+    }
+
+    /// Returns the ranks that have failed for this cause, as a text.
+    fn ranks(&self) -> String {
+        let ranks = self.same_cause.iter().chain([&self.rank]);
+        rank_list(ranks.map(|rank| u32::try_from(*rank).unwrap_or(u32::MAX)))
     }
 
     pub(super) fn exit_code(&self) -> u8 {
@@ -143,7 +155,7 @@ impl fmt::Display for JobError {
         if self.timed_out {
             return f.write_str(&self.cause);
         }
-        write!(f, "rank {} {}", self.rank, self.cause)
+        write!(f, "{} {}", self.ranks(), self.cause)
     }
 }
 

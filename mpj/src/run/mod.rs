@@ -69,7 +69,7 @@ impl Launch {
 ///
 /// * `MPJ_TIMEOUT=SECONDS` ends the job after that time. The table is printed, by rank 0 if several processes host the
 ///   ranks. Every call of every rank fails, and the exit code is 124. If ranks still run two seconds later, the process
-///   exits.
+///   exits. A process manager that kills the processes earlier chooses the code: that of Hydra is then 9.
 /// * The first Ctrl-C (SIGINT) prints the table and terminates the process; a second one terminates it at once. Ctrl-\
 ///   (SIGQUIT) prints the waits of this process's ranks, and the program continues. Nothing is printed if the only rank
 ///   does not wait. This function sets handlers for the two signals, unless they are ignored or handled already.
