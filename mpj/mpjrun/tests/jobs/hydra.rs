@@ -1,7 +1,9 @@
 //! Jobs that Hydra starts (`mpiexec` of MPICH and Intel MPI). The tests do nothing if it is not installed.
 
 use super::Test;
-use super::process_managers::{Manager, assert_pairs, assert_refused, run_alone, run_on_hosts};
+use super::process_managers::{
+    Manager, assert_pairs, assert_refused, killed_proxy_ends_the_job, run_alone, run_on_hosts,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     ("boot_suite_passes_under_hydra", || HYDRA.boot_suite_passes("", &[2, 4])),
@@ -14,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("hydra_host_may_get_its_route_late", hydra_host_may_get_its_route_late),
     ("failure_gives_the_exit_code_of_mpiexec", || HYDRA.failures_give_the_exit_code()),
     ("killed_processes_end_the_hydra_job", || HYDRA.killed_processes_end_the_job()),
+    ("killed_hydra_proxy_ends_the_job", killed_hydra_proxy_ends_the_job),
     ("abort_ends_the_hydra_job_of_a_stopped_rank_0", || {
         HYDRA.abort_ends_the_job_of_a_stopped_rank_0(TWO_HOSTS)
     }),
@@ -76,6 +79,12 @@ fn hydra_host_may_get_its_route_late() {
     let script = format!("{}; (sleep 3; {}) & {THREE_HOSTS}", routes("add"), routes("del"));
     let Some(ended) = run_on_hosts(&script, "pairs") else { return };
     assert_pairs(&ended, "aabbcc", "shmdev");
+}
+
+fn killed_hydra_proxy_ends_the_job() {
+    if !HYDRA.is_missing() {
+        killed_proxy_ends_the_job(THREE_HOSTS, "hydra_pmi_proxy");
+    }
 }
 
 fn pmi1_joins_the_job_of_hydra() {

@@ -2,7 +2,9 @@
 //! installed.
 
 use super::Test;
-use super::process_managers::{Manager, assert_pairs, assert_refused, run_alone, run_on_hosts};
+use super::process_managers::{
+    Manager, assert_pairs, assert_refused, killed_proxy_ends_the_job, run_alone, run_on_hosts,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     ("boot_suite_passes_under_open_mpi", || OPEN_MPI.boot_suite_passes("", &[2, 4])),
@@ -11,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("open_mpi_hosts_with_networks_of_their_own", open_mpi_hosts_with_networks_of_their_own),
     ("failure_gives_the_exit_code_of_mpirun", || OPEN_MPI.failures_give_the_exit_code()),
     ("killed_processes_end_the_open_mpi_job", || OPEN_MPI.killed_processes_end_the_job()),
+    ("killed_open_mpi_daemon_ends_the_job", killed_open_mpi_daemon_ends_the_job),
     ("missing_ranks_of_an_open_mpi_host_are_listed", || {
         OPEN_MPI.missing_ranks_of_the_host_are_listed("PMIX_RANK")
     }),
@@ -38,20 +41,28 @@ fn ranks_of_an_open_mpi_host_share_memory() {
     assert_eq!(alone.code, Some(0), "{alone:#?}");
 }
 
+/// A script that starts a job with two ranks on each of three hosts.
+const THREE_HOSTS: &str = "exec mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent $NETNS_EXEC \
+                           --mca oob_tcp_if_include 10.78.0.0/24 --host h0:2,h1:2,h2:2 -n 6 \"$@\"";
+
 /// Hosts in network namespaces, on each of which a bridge has the same address.
 fn open_mpi_hosts_with_networks_of_their_own() {
     if OPEN_MPI.is_missing() {
         return;
     }
-    let script = "exec mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent $NETNS_EXEC \
-                  --mca oob_tcp_if_include 10.78.0.0/24 --host h0:2,h1:2,h2:2 -n 6 \"$@\"";
-    let Some(ended) = run_on_hosts(script, "pairs") else { return };
+    let Some(ended) = run_on_hosts(THREE_HOSTS, "pairs") else { return };
     assert_pairs(&ended, "aabbcc", "shmdev");
     for role in ["abort", "abort-of-stopped:4"] {
-        assert_eq!(run_on_hosts(script, role).unwrap().code, Some(42), "{role}");
+        assert_eq!(run_on_hosts(THREE_HOSTS, role).unwrap().code, Some(42), "{role}");
     }
-    let ended = run_on_hosts(script, "kill").unwrap();
+    let ended = run_on_hosts(THREE_HOSTS, "kill").unwrap();
     assert_ne!(ended.code, Some(0), "{ended:#?}");
+}
+
+fn killed_open_mpi_daemon_ends_the_job() {
+    if !OPEN_MPI.is_missing() {
+        killed_proxy_ends_the_job(THREE_HOSTS, "orted");
+    }
 }
 
 fn stale_pmix_variables_are_errors() {

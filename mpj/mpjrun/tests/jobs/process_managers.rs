@@ -169,6 +169,23 @@ pub(crate) fn run_on_hosts(script: &str, role: &str) -> Option<Ended> {
     Some(ended)
 }
 
+/// A job on three hosts ends without a rank left if the process of the process manager on the second host is killed.
+/// `script` starts the job.
+pub(crate) fn killed_proxy_ends_the_job(script: &str, proxy: &str) {
+    let script = format!(
+        "export MET=$(mktemp -d); ({script}) & job=$!; pids() {{ ip netns pids $NETNS_PREFIX-$1; }}; \
+         for i in {{1..600}}; do [ $(ls $MET | wc -l) = 6 ] && break; sleep 0.1; done; \
+         for pid in $(pids h1); do [ $(cat /proc/$pid/comm) = {proxy} ] && kill -KILL $pid && echo killed; done; \
+         wait $job; code=$?; ranks=$(basename $1); ranks=${{ranks:0:15}}; \
+         left() {{ for host in h0 h1 h2; do for pid in $(pids $host); do cat /proc/$pid/comm; done; done | grep -c $ranks; }}; \
+         for i in {{1..200}}; do [ $(left) = 0 ] && break; sleep 0.1; done; \
+         echo $(left) left; rm -r $MET; exit $code"
+    );
+    let Some(ended) = run_on_hosts(&script, "cut") else { return };
+    assert_eq!(ended.out, ["killed", "0 left"], "{ended:#?}");
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+}
+
 /// Runs one process without a process manager, with these variables.
 pub(crate) fn run_alone(variables: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(std::env::current_exe().unwrap());
