@@ -1,7 +1,8 @@
-// What an MPI library takes for a start, for messages and for collectives: for `engines --rivals` and `figures`. The
-// loops are those of `mpj-perf`, and so are the lines that rank 0 prints:
+// What an MPI library takes for a start, for messages and for collectives: for `engines --rivals`, `startup` and
+// `figures`. The loops are those of `mpj-perf`, and so are the lines that rank 0 prints:
 //
 //   rivals            `time` and the nanoseconds since the epoch after the first barrier
+//   rivals hello      nothing: it starts and ends a job
 //   rivals pingpong   PP,same,bytes,iterations,median us
 //   rivals windows    RATE,bytes,window,median M/s and BW,bytes,window,median MB/s
 //   rivals coll       COLL,operation,ranks,bytes,iterations,median us
@@ -185,6 +186,10 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (strcmp(mode, "hello") == 0) {
+        MPI_Finalize();
+        return 0;
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     if (*mode == 0) {
         if (rank == 0) printf("time %lld\n", now_ns(CLOCK_REALTIME));

@@ -1,4 +1,4 @@
-# Functions that compare jobs with the MPI library of their process manager, for `engines`.
+# Functions that compare jobs with the MPI library of their process manager, for `engines`. `startup` uses some, too.
 
 # Prints the MPI compiler of a process manager, or nothing.
 compiler_of() {

@@ -1,4 +1,4 @@
-# Functions that start and stop a Slurm of three nodes, for `engines`.
+# Functions that start and stop a Slurm of three nodes, for `engines` and `startup`. Each node has NODE_CPUS processors (8).
 
 # Starts a Slurm whose nodes are the hosts; its files are in $slurm.
 start_slurm() {
@@ -35,9 +35,9 @@ ReturnToService=2
 KillWait=2
 SlurmdParameters=config_overrides
 PartitionName=all Nodes=ALL Default=YES OverSubscribe=YES
-NodeName=h0 NodeAddr=10.78.0.10 CPUs=8 RealMemory=1000
-NodeName=h1 NodeAddr=10.78.0.11 CPUs=8 RealMemory=1000
-NodeName=h2 NodeAddr=10.78.0.12 CPUs=8 RealMemory=1000
+NodeName=h0 NodeAddr=10.78.0.10 CPUs=${NODE_CPUS:-8} RealMemory=1000
+NodeName=h1 NodeAddr=10.78.0.11 CPUs=${NODE_CPUS:-8} RealMemory=1000
+NodeName=h2 NodeAddr=10.78.0.12 CPUs=${NODE_CPUS:-8} RealMemory=1000
 CONF
   for i in 0 1 2; do echo "10.78.0.1$i h$i"; done >"$slurm/hosts"
   slurmctld -c -i 2>"$slurm/slurmctld.err"
