@@ -1,4 +1,4 @@
-# Functions that install process managers, for `engines`.
+# Functions that install process managers and other tools, for `engines` and `deploy`.
 
 packages=(iproute2 nftables mpich libmpich-dev openmpi-bin libopenmpi-dev slurmctld slurmd slurm-client
   slurm-wlm-basic-plugins munge libpmix-dev python3-venv)
