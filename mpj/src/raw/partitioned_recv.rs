@@ -113,7 +113,7 @@ impl PartReceiver {
     pub(super) unsafe fn start(&mut self) -> Result<()> {
         let mut state = self.state();
         if !matches!(state.round, Round::Inactive) {
-            return Err(still_active(INIT));
+            return Err(self.comm.named(still_active(INIT)));
         }
         self.comm.begin_part_round(INIT)?;
         state.receives.clear();

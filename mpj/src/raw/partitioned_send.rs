@@ -120,7 +120,7 @@ impl PartSender {
 
     pub(super) fn start(&mut self) -> Result<()> {
         if self.is_active {
-            return Err(still_active(INIT));
+            return Err(self.comm.named(still_active(INIT)));
         }
         self.comm.begin_part_round(INIT)?;
         for part in &mut self.parts {

@@ -290,6 +290,15 @@ impl PersistentOperation {
         }
     }
 
+    /// Adds the name of the communicator to an error.
+    #[cold]
+    pub(crate) fn named(&self, error: Error) -> Error {
+        match self.wait_target() {
+            Some((.., channel)) => error.on(channel),
+            None => error,
+        }
+    }
+
     pub(crate) fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         match &self.0 {
             Kind::Collective(collective) => Some(OpInfo::collective(collective.task())),

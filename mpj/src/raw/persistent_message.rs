@@ -161,7 +161,7 @@ impl PersistentMessage {
     pub(super) unsafe fn start_with(&mut self, buf: impl FnOnce() -> Buf) -> Result<()> {
         let &mut PersistentMessage { ref comm, call, peer, tag, .. } = self;
         if self.is_active() {
-            return Err(still_active(call));
+            return Err(comm.named(still_active(call)));
         }
         self.state = State::Active(match self.direction {
             // SAFETY: the caller's contract.

@@ -106,7 +106,7 @@ fn check_ready(call: &'static str, raw: &raw::PersistentOperation) -> Result<()>
         return Ok(());
     }
     let why = format!("parts {missing:?} of the round are not ready: resume the request, and mark them");
-    Err(Error::new(ErrorClass::Request, call, why))
+    Err(raw.named(Error::new(ErrorClass::Request, call, why)))
 }
 
 /// An active round of a [`PartitionedSend`]. If it is dropped or forgotten, the round stays active, and
@@ -127,15 +127,17 @@ impl<T> FillingRequest<'_, T> {
         let PartitionedSend { raw, buffer, taken } = &*self.request;
         let Some(taken) = taken.get(part) else {
             let why = format!("part {part} is out of range: the message has {} parts", taken.len());
-            return Err(Error::new(ErrorClass::Arg, CALL, why));
+            return Err(raw.named(Error::new(ErrorClass::Arg, CALL, why)));
         };
+        let parts = self.request.taken.len();
         if taken.swap(true, Ordering::Acquire) {
-            let why = format!("part {part} is ready already, or another thread fills it");
-            return Err(Error::new(ErrorClass::Request, CALL, why));
+            let why = format!("part {part} of {parts} is ready already, or another thread fills it");
+            return Err(raw.named(Error::new(ErrorClass::Request, CALL, why)));
         }
         // A part that was ready before the round was resumed.
         if !raw.is_unready(part) {
-            return Err(Error::new(ErrorClass::Request, CALL, format!("part {part} is ready already")));
+            let why = format!("part {part} of {parts} is ready already");
+            return Err(raw.named(Error::new(ErrorClass::Request, CALL, why)));
         }
         Ok(PartMut { raw, taken, part, items: buffer.part(part), borrow: PhantomData })
     }
@@ -262,7 +264,7 @@ impl<T: Receivable> PartitionedRecv<T> {
     pub fn start(&mut self) -> Result<ArrivingRequest<'_, T>> {
         if self.raw.is_active() && self.raw.test()?.is_none() {
             let why = "the previous round is active: resume the request, and wait for it";
-            return Err(Error::new(ErrorClass::Request, "precv_init", why));
+            return Err(self.raw.named(Error::new(ErrorClass::Request, "precv_init", why)));
         }
         // SAFETY: the operation keeps the buffer. Nobody accesses a part before it has arrived: only handles of the
         // active round and of its end give access.

@@ -157,7 +157,7 @@ impl<'r> RequestRef<'r> {
     }
 
     /// Makes progress if the operation is pending, and returns whether it has completed (MPI_Request_get_status).
-    pub fn test(self) -> bool {
+    pub fn poll_complete(self) -> bool {
         self.outcome().is_some() || {
             progress_all(&[self]);
             self.outcome().is_some()
@@ -197,7 +197,7 @@ impl Waitable for RequestRef<'_> {
 
     /// Returns the outcome whenever it is called: the reference does not take it from the operation.
     fn test(&mut self) -> Option<Self::Outcome> {
-        RequestRef::test(*self).then(|| self.outcome())?
+        self.poll_complete().then(|| self.outcome())?
     }
 
     fn request_ref(&self) -> RequestRef<'_> {

@@ -62,7 +62,7 @@ fn promises_and_messages_are_waited_for_together() {
             requests.push(request);
         }
         let receiving = world.irecv([0usize], other, 0)?;
-        assert!(!receiving.request_ref().test() && !requests[0].request_ref().test());
+        assert!(!receiving.request_ref().poll_complete() && !requests[0].request_ref().poll_complete());
         // The other rank sends after this.
         world.barrier()?;
         thread::scope(|scope| {
@@ -236,7 +236,7 @@ fn cancelled_receive_fails_as_cancelled() {
         let matched = world.irecv([0u8; 3], other, 0)?;
         world.send(&[7u8; 3], other, 0)?;
         world.barrier()?;
-        while !matched.request_ref().test() {}
+        while !matched.request_ref().poll_complete() {}
         assert!(!matched.cancel(), "it has matched");
         assert_eq!(matched.wait()?.0, [7; 3]);
         Ok(())

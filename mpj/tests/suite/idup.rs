@@ -59,7 +59,7 @@ fn dropped_duplication_refuses_the_messages_of_the_duplicate() {
         ranks(3, |world| {
             let request = world.idup()?;
             if world.rank() == 1 {
-                while completes && !request.request_ref().test() {}
+                while completes && !request.request_ref().poll_complete() {}
                 drop(request);
             } else {
                 let twin = request.wait()?;

@@ -2,7 +2,7 @@
 //! does; the name says what this library does. Two cases are tested elsewhere:
 //!
 //! * 8, dimensions whose product is not the number of ranks, and preset sizes that are ignored: `cart`.
-//! * 23, a receive from any source takes seconds with two devices: the random schedules of `mpjrun` on simulated hosts.
+//! * 23, a receive from any source takes seconds with two devices: `wildcard_receives_from_two_devices_do_not_wait_for_a_poll` of `mpjrun`.
 //!
 //! The tests of MPJ Express have these counterparts:
 //!

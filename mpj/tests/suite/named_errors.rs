@@ -132,3 +132,24 @@ fn messages_of_another_type_name_the_communicator(world: World) -> Result<()> {
     expect(wrong.unwrap_err(), "irecv_object on \"halo\": cannot decode");
     Ok(())
 }
+
+#[mpj::test(ranks = 2)]
+fn invalid_parts_and_starts_name_the_communicator(world: World) -> Result<()> {
+    let halo = halo(&world)?;
+    if world.rank() == 0 {
+        let mut send = halo.psend_init(vec![0u8; 8], 4, 1, 0)?;
+        let filling = send.start()?;
+        let missing = "part on \"halo\": part 9 is out of range: the message has 4 parts";
+        check(filling.part(9).map(drop), ErrorClass::Arg, missing);
+        for part in 0..4 {
+            filling.part(part)?.ready()?;
+        }
+        let twice = "part on \"halo\": part 1 of 4 is ready already, or another thread fills it";
+        check(filling.part(1).map(drop), ErrorClass::Request, twice);
+        filling.wait()?;
+    } else {
+        let mut recv = halo.precv_init(vec![0u8; 8], 2, 0, 0)?;
+        recv.start()?.wait()?;
+    }
+    Ok(())
+}

@@ -123,7 +123,7 @@ fn recv_progresses_collectives() {
                 for _ in 0..size - 1 {
                     world.recv(&mut [0u8], mpj::ANY_SOURCE, 0)?;
                 }
-                assert!(sum.request_ref().test() && bcast.request_ref().test());
+                assert!(sum.request_ref().poll_complete() && bcast.request_ref().poll_complete());
                 assert_eq!(sum.wait()?.0.1, [size as u32]);
                 assert_eq!(bcast.wait()?.0, vec![0; 30_000]);
             } else {

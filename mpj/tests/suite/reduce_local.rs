@@ -93,7 +93,7 @@ fn collectives_refuse_replace_and_no_op(world: World) -> mpj::Result<()> {
 #[test]
 fn complex_and_half_numbers_are_reduced() {
     use half::{bf16, f16};
-    use num_complex::Complex64;
+    use num_complex::{Complex32, Complex64};
     for size in RANKS {
         ranks(size, |world| {
             let complex = |rank: usize| Complex64::new(rank as f64 + 0.5, -(rank as f64));
@@ -108,6 +108,13 @@ fn complex_and_half_numbers_are_reduced() {
             let mut sum = [f16::ZERO; 3];
             world.allreduce(&[small(world.rank()); 3], &mut sum, Op::Sum)?;
             assert_eq!(sum, [f16::from_f32((0..size).map(|rank| rank as f32 + 0.25).sum()); 3]);
+            let small = |rank: usize| bf16::from_f32(rank as f32 + 0.5);
+            let mut sum = [bf16::ZERO; 3];
+            world.allreduce(&[small(world.rank()); 3], &mut sum, Op::Sum)?;
+            assert_eq!(sum, [bf16::from_f32((0..size).map(|rank| rank as f32 + 0.5).sum()); 3]);
+            let mut single = Complex32::default();
+            world.allreduce(&Complex32::new(world.rank() as f32, -1.0), &mut single, Op::Sum)?;
+            assert_eq!(single, Complex32::new((0..size).sum::<usize>() as f32, -(size as f32)));
             let mut max = bf16::ZERO;
             world.allreduce(&bf16::from_f32(-1.0 - world.rank() as f32), &mut max, Op::Max)?;
             assert_eq!(max, bf16::from_f32(-1.0));

@@ -182,7 +182,7 @@ fn loop_on_test_ends_when_the_operation_completes(world: World) -> mpj::Result<(
     let received = world.irecv(vec![0u8; LEN], other, 0)?;
     let sent = world.issend(vec![7u8; LEN], other, 0)?;
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !(received.request_ref().test() && sent.request_ref().test()) {
+    while !(received.request_ref().poll_complete() && sent.request_ref().poll_complete()) {
         assert!(std::time::Instant::now() < limit, "the loop makes no progress");
     }
     let (bytes, _) = received.wait()?;
