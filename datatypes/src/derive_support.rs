@@ -134,7 +134,8 @@
 //! # struct Sent(u8);
 //! impl mpj_datatypes::derive_support::Received<'_> for Sent {}
 //! ```
-//! The macro implements no unsafe trait with other functions:
+//! The generated implementation of [`Receivable`] defines `derived`. So a redirected path to another unsafe trait,
+//! which has no such function, does not compile:
 //! ```compile_fail,E0407
 //! mod fake {
 //!     pub use std::marker::Send as Receivable;

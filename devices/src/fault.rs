@@ -72,7 +72,7 @@ pub enum Fault {
         /// The [immediate data](crate::MessageTag) of the message.
         immediate: u32,
     },
-    /// A rank of the communicator has died, or this rank has failed all its operations, as after a timeout.
+    /// A rank of the communicator has died, or this rank has failed all its operations, for example after a timeout.
     Dead {
         /// The rank in the world that died or failed.
         rank: u32,
@@ -84,7 +84,8 @@ pub enum Fault {
         /// Its rank in the world; `None` if all ranks that can send in the communicator are exiting or have exited.
         rank: Option<u32>,
     },
-    /// The sender cancelled the message after the match, because the sender's call failed.
+    /// The sender cancelled the message after the match, because the sender's call failed, or by
+    /// [`Engine::cancel`](crate::Engine::cancel).
     SendCancelled {
         /// Its rank in the world.
         rank: u32,

@@ -18,7 +18,7 @@ pub struct Info {
     entries: BTreeMap<String, String>,
 }
 
-/// The lengths of MPI_MAX_INFO_KEY and MPI_MAX_INFO_VAL, without the final zero of C.
+/// MPI_MAX_INFO_KEY and MPI_MAX_INFO_VAL of the MPI 5.0 ABI, without the final zero of C.
 const MAX_KEY: usize = 255;
 const MAX_VALUE_BYTES: usize = 1023;
 

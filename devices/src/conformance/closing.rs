@@ -52,7 +52,7 @@ pub(super) fn any_source_receive_fails_when_all_others_have_exited(m: &Member) {
     assert_eq!(m.engine.mprobe(&m.world, any, "mprobe").unwrap_err(), gone);
 }
 
-/// The remote group exits, while the ranks of the own group still exchange messages in another channel.
+/// The remote group exits, while the ranks of the local group still exchange messages in another channel.
 pub(super) fn any_source_receive_needs_the_remote_group_only(m: &Member) {
     let first = m.size.div_ceil(3);
     let inter = m.join_inter(62, first);
@@ -68,7 +68,8 @@ pub(super) fn any_source_receive_needs_the_remote_group_only(m: &Member) {
     send.wait(&own).unwrap();
 }
 
-/// A closing rank waits until its messages are delivered. They can be received after its exit.
+/// A closing rank waits until its messages are transferred to ranks that are not closing. Eager messages can be
+/// received after its exit.
 pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     const MESSAGES: u64 = 1000;
     let len = |i: u64| if i % 100 == 50 { m.rendezvous_len() } else { (i % 70) as usize };

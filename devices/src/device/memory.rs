@@ -171,8 +171,9 @@ impl MemoryPart<'_> {
 
 /// The device's record of registered memory. The operation stores it.
 ///
-/// Dropping the last copy ends the registration, unless the device has cached it. The owner drops it only after the
-/// peer has reported that it no longer uses the key, or after [`quiesce`](super::Device::quiesce) has ended.
+/// Dropping the last copy ends the registration, unless the device has cached it. If a peer has a key, the owner drops
+/// it only after the peer has reported that it no longer uses the key, or after [`quiesce`](super::Device::quiesce) has
+/// ended. Otherwise, the owner drops it after the operation has completed.
 #[derive(Clone)]
 pub struct Registration {
     record: Arc<dyn Any + Send + Sync>,
@@ -243,12 +244,12 @@ impl fmt::Debug for View {
     }
 }
 
-/// The message sizes for which an operation that moves memory is worthwhile.
+/// The bodies for which an operation that moves memory is worthwhile, and the limit of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeRange {
     /// The smallest body in bytes for which it is worthwhile.
     pub min: usize,
-    /// The most bytes of one operation; longer bodies are split.
+    /// The maximum number of bytes of one operation; longer bodies are split. 0 means that no body is moved.
     pub max: usize,
 }
 

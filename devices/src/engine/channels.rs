@@ -185,6 +185,7 @@ impl Engine {
     }
 
     /// Refuses the messages of a context that this rank has not joined and never will, as if it had freed the context.
+    /// Has no effect if this rank has joined the context.
     pub fn refuse(&self, context: u64) {
         let unjoined = {
             let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
@@ -217,8 +218,9 @@ impl Engine {
     fn is_idle(&self, channel: &Channel) -> bool {
         let waits =
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);
-        // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is unlocked,
-        // and a receive is an operation by the time that `is_matching_rts` or `has_extracted` is false.
+        // The operations are checked last, so that an item that moves is found at its old or its new place. A deferred
+        // send becomes an operation or a queued frame before its outbox is unlocked. A receive becomes an operation
+        // before `is_matching_rts` or `has_extracted` becomes false.
         !self.peers.iter().any(waits)
             && !channel.is_matching_rts()
             && !channel.has_extracted()

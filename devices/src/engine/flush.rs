@@ -163,9 +163,9 @@ impl Engine {
         self.wait_for_until(end, &mut (), is_idle, |()| WaitReason::call("an operation"));
     }
 
-    /// Flushes everything that waits to be sent, coalesced frames among it, as far as there is space. Call it before
-    /// waiting for a message that was [coalesced](super::Sent::Coalesced), or when no more sends follow. If nothing is
-    /// queued, it costs one load.
+    /// Flushes all queued and coalesced frames for which the devices have space. Call it when the program waits for a
+    /// send that was [coalesced](super::Sent::Coalesced), or when no more sends follow. If nothing is queued, it costs
+    /// one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {

@@ -101,7 +101,7 @@ pub(crate) fn send_path(
 
 /// Returns whether a sender packs a body into a bounce buffer. With `Buffered`, it packs every body that is not empty.
 /// Otherwise, it packs a body that [needs it](needs_bounce), but only above the eager limit, and only if a receiver
-/// with `Auto` gets bodies of that length.
+/// with `Auto` requests bodies of that length by a get of the device.
 #[inline]
 pub(crate) fn send_bounce(caps: &Caps, body: LocalBody) -> Bounce {
     let as_auto = LocalBody { path: DataPath::Auto, ..body };
@@ -155,8 +155,8 @@ fn pays(sizes: Option<SizeRange>, body: LocalBody) -> bool {
     })
 }
 
-/// Returns whether a body should be exported even if it is within the eager limit. With `Buffered`, it is in a bounce
-/// buffer.
+/// Returns whether a body should be exported even if it is within the eager limit. False with `Buffered`, because the
+/// body is in a bounce buffer.
 #[inline]
 fn prefers_export(caps: &Caps, body: LocalBody) -> bool {
     let is_in_own_block = body.is_owned && body.in_region && body.path != DataPath::Buffered;

@@ -47,7 +47,8 @@ unsafe impl Sync for Target {}
 pub struct BlockSlot(OnceLock<DefaultBlock>);
 
 impl BlockSlot {
-    /// Returns the block, if a message that is not empty was received into it.
+    /// Returns the block, if a message that is not empty has matched. If its receive failed, the contents of the block
+    /// are unspecified.
     pub fn into_block(self) -> Option<DefaultBlock> {
         self.0.into_inner()
     }
@@ -70,8 +71,8 @@ impl Target {
         Ok(Target::of(buf, bytes, None, keep))
     }
 
-    /// Creates a target for a message of any length. The message is received into a block of the global pool, which is
-    /// in `slot` afterwards; an empty message needs none.
+    /// Creates a target for a message of any length. The message is received into a new block of the global pool, and
+    /// `slot` then contains this block; for an empty message, `slot` stays empty.
     pub fn of_any_length(slot: Arc<BlockSlot>) -> Self {
         // Invariants 1, 3 and 4: the items exist only after `alloc_block`.
         Target::of(Buf::new(std::ptr::null_mut(), 0, Primitive::Packed), 0, None, Some(slot))

@@ -10,7 +10,9 @@ use super::address;
 use super::connection::TcpConnection;
 use crate::sys::{self, Errno};
 
-/// Number of consecutive attempts per address that find no listener after which the peer is lost.
+/// The peer is lost after this number of attempts, multiplied by the number of its addresses, that find no listener.
+/// Attempts that find no route, for example at another address, neither count nor reset the count. Other failures reset
+/// it.
 const MAX_NO_LISTENER: u32 = 6;
 
 /// Number of attempts per address that lack a resource after which the peer is lost. Transient failures between them
@@ -18,8 +20,8 @@ const MAX_NO_LISTENER: u32 = 6;
 /// rank.
 const MAX_NO_RESOURCES: u32 = 16;
 
-/// Number of consecutive attempts per address that find no route to the host after which the peer is lost. Routes and
-/// links of a network come and go: an attempt proves nothing, and the kernel takes up to 3 s to give one up.
+/// As [`MAX_NO_LISTENER`], with the two failures exchanged: the limit of attempts that find no route to the host. A route or a link can be down for a short time,
+/// so one failed attempt proves nothing. The kernel can take 3 s to report a failure.
 const MAX_UNREACHABLE: u32 = 64;
 
 /// If the peer has other addresses, an attempt that has not reached the host after this time, or whose hello was not
@@ -75,8 +77,8 @@ pub(super) struct Connector {
     current: usize,
     /// The number of failed rounds. A round tries each address once.
     failed: u32,
-    /// The numbers of consecutive attempts that found no listener, that lacked a resource (with transient failures between
-    /// them), and that found no route.
+    /// The numbers of attempts that found no listener, lacked a resource, and found no route. The documentation of the
+    /// limits says which other failures reset them.
     no_listener: u32,
     no_resources: u32,
     unreachable: u32,
@@ -102,19 +104,20 @@ impl Connector {
     /// Records a failure; returns the time of the next attempt, or the reason why the peer is lost.
     pub(super) fn failed(&mut self, now: Instant, failure: ConnectFailure) -> Result<Instant, String> {
         let count = self.addresses.len() as u32;
-        let (no_listener, no_resources) = (self.no_listener + 1, self.no_resources + 1);
-        let unreachable = self.unreachable + 1;
-        let lacked = self.no_resources;
-        (self.no_listener, self.no_resources, self.unreachable) = (0, 0, 0);
-        match failure {
-            ConnectFailure::Transient => self.no_resources = lacked,
-            ConnectFailure::NoListener(why) if no_listener >= MAX_NO_LISTENER * count => return Err(why),
-            ConnectFailure::NoResources(why) if no_resources >= MAX_NO_RESOURCES * count => return Err(why),
-            ConnectFailure::Unreachable(why) if unreachable >= MAX_UNREACHABLE * count => return Err(why),
-            ConnectFailure::NoListener(_) => self.no_listener = no_listener,
-            ConnectFailure::NoResources(_) => self.no_resources = no_resources,
-            ConnectFailure::Unreachable(_) => self.unreachable = unreachable,
-        }
+        let Connector { no_listener, no_resources, unreachable, .. } = *self;
+        (self.no_listener, self.no_resources, self.unreachable) = match failure {
+            ConnectFailure::Transient => (0, no_resources, 0),
+            ConnectFailure::NoListener(why) if no_listener + 1 >= MAX_NO_LISTENER * count => return Err(why),
+            ConnectFailure::NoResources(why) if no_resources + 1 >= MAX_NO_RESOURCES * count => {
+                return Err(why);
+            }
+            ConnectFailure::Unreachable(why) if unreachable + 1 >= MAX_UNREACHABLE * count => {
+                return Err(why);
+            }
+            ConnectFailure::NoListener(_) => (no_listener + 1, 0, unreachable),
+            ConnectFailure::NoResources(_) => (0, no_resources + 1, 0),
+            ConnectFailure::Unreachable(_) => (no_listener, 0, unreachable + 1),
+        };
         self.current = (self.current + 1) % self.addresses.len();
         if self.current != 0 {
             return Ok(now);
@@ -137,4 +140,24 @@ fn jittered(pause: Duration) -> Duration {
     // Without random numbers, the pause is not shortened.
     sys::random(&mut byte);
     pause - pause * u32::from(byte[0]) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::poller::Poller;
+    use super::*;
+    use crate::PeerId;
+
+    #[test]
+    fn dead_peer_is_lost_although_one_of_its_addresses_has_no_route() {
+        let connection = TcpConnection::new(PeerId(1), Arc::new(Poller::new().unwrap()));
+        let addresses = ["10.0.0.1:1", "10.0.0.2:1"].map(|address| address.parse().unwrap());
+        let mut connector = Connector::new(Arc::new(connection), addresses.into());
+        let rounds = (1..100).find(|_| {
+            let now = Instant::now();
+            connector.failed(now, ConnectFailure::Unreachable("no route".into())).unwrap();
+            connector.failed(now, ConnectFailure::NoListener("refused".into())).is_err()
+        });
+        assert_eq!(rounds, Some(2 * MAX_NO_LISTENER));
+    }
 }

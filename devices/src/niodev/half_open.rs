@@ -99,6 +99,7 @@ impl HalfOpen {
         matches!(self.role, Role::Accepts).then(|| self.handshake.claimed_rank()).flatten()
     }
 
+    /// Returns whether this rank has accepted the connection and has not received a valid hello on it.
     pub(super) fn is_stranger(&self) -> bool {
         matches!(self.role, Role::Accepts) && self.handshake.claimed_rank().is_none()
     }

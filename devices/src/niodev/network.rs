@@ -87,7 +87,7 @@ fn list(interfaces: &[Interface]) -> String {
     if shown.is_empty() { "this host has none".into() } else { format!("this host has {}", shown.join(", ")) }
 }
 
-/// Returns the error of a public address that an interface or a parameter has.
+/// Returns the error text for a public address. `origin` says where it comes from, for example the interface.
 pub(super) fn refuse_public(address: IpAddr, origin: &str) -> String {
     format!(
         "{address} ({origin}) is a public address, and messages are neither encrypted nor authenticated after the connection is \
@@ -116,8 +116,8 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// Sorts the addresses of a peer: first those in a subnet of this host, the smallest subnet first; then the others; last
-/// those that this host has itself. Bridges for containers and virtual machines have the same address on every host, so
-/// a connection to such an address reaches a process of this host.
+/// those that this host has itself, except loopback addresses. Bridges for containers and virtual machines have the
+/// same address on every host, so a connection to such an address reaches a process of this host.
 pub(super) fn connect_order(peer: &mut [SocketAddr], own: &[Interface]) {
     let rank = |at: &SocketAddr| {
         let ip = at.ip();
@@ -286,7 +286,7 @@ mod tests {
             (&["[2001:db8::1]:1", "[fd00::9]:2"], &["[fd00::9]:2", "[2001:db8::1]:1"]),
             // A subnet of IPv4 is smaller than one of IPv6.
             (&["[fd00::9]:1", "10.0.0.9:2"], &["10.0.0.9:2", "[fd00::9]:1"]),
-            // An interface that is down does not count, and addresses of equal rank keep their order.
+            // An interface that is down does not count, and addresses of equal priority keep their order.
             (&["172.17.0.9:1", "203.0.113.9:2"], &["172.17.0.9:1", "203.0.113.9:2"]),
             // On the loopback all ranks are on this host.
             (&["203.0.113.9:2", "127.0.0.1:1"], &["127.0.0.1:1", "203.0.113.9:2"]),

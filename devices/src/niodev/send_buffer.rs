@@ -121,7 +121,7 @@ impl SendBuffer {
         self.is_blocked = false;
     }
 
-    /// Records that the socket did not take all bytes, but `sent` more of the buffered ones.
+    /// Records that the socket took only a part of the bytes: `sent` of the buffered bytes.
     #[cold]
     fn on_partial_write(&mut self, connection: &TcpConnection, sent: usize) {
         self.written += sent;

@@ -18,8 +18,8 @@ const MAX_SPLIT_LEN: usize = 4 * INLINE;
 const STREAM_CHUNK: usize = 8 << 10;
 
 /// Maximum number of bytes of short pieces that are assembled on the stack first. The receiver was the last to use the
-/// fragment, so the fragment's lines come from the receiver's cache. Stores of consecutive whole lines wait for them
-/// together; many short stores, of which some touch two lines, do not.
+/// fragment, so the fragment's lines come from the receiver's cache. The processor fetches these
+/// lines in parallel for stores of consecutive whole lines, but not for many short stores, some of which touch two.
 const STACK_PACK: usize = STREAM_CHUNK;
 
 #[derive(Debug)]

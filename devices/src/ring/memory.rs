@@ -49,7 +49,8 @@ pub(super) struct CellHeader {
     pub(super) check: u16,
 }
 
-/// One odd factor for each word of a head or of the numbers, so that the sum depends on the order of the words.
+/// One odd factor for each whole word of a head or of the numbers, so that the sum depends on the order of the words.
+/// The last factor is also used for the remaining bytes and for the other fields of the header.
 const FACTORS: [u64; INLINE / 8] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -96,9 +97,9 @@ impl CellHeader {
     }
 }
 
-/// Returns the sum of the product of each whole word and its factor, and of a hash of the remaining bytes. Most changes
-/// of a word change the upper 16 bits of the sum, which are the checksum. The products are independent of each other,
-/// so a long head takes hardly more time than a short one.
+/// Multiplies each whole word by its factor, and returns the sum of the products and of a hash of the remaining bytes.
+/// Most changes of a word change the upper 16 bits of the sum, which are the checksum. The products are independent of
+/// each other, so a long head takes hardly more time than a short one.
 #[inline]
 fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();

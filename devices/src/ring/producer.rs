@@ -115,8 +115,8 @@ impl Producer {
         });
     }
 
-    /// Checks that the sequence numbers of all cells are still those that were written. A receiver treats a cell
-    /// with the number of the previous round as not written yet.
+    /// Checks that the sequence numbers of all cells are still those that were written. A receiver cannot detect an
+    /// overwritten number that equals that of the previous round: it treats such a cell as not written yet.
     ///
     /// # Errors
     /// The first sequence number that was overwritten.

@@ -39,7 +39,7 @@ use crate::status::Status;
 ///         filling.wait()?;
 ///     }
 /// } else {
-///     let mut recv = world.precv_init(vec![0u32; 4000], 2, 0, 0)?; // other parts than the sender
+///     let mut recv = world.precv_init(vec![0u32; 4000], 2, 0, 0)?; // the sender has 4 parts
 ///     for round in 0..3 {
 ///         let arriving = recv.start()?;
 ///         while arriving.part(1)?.is_none() {} // compute here
@@ -62,8 +62,9 @@ use crate::status::Status;
 pub struct PartitionedSend<T> {
     raw: raw::PersistentOperation,
     buffer: Arc<PartBuffer<T>>,
-    /// Whether the part has a [`PartMut`]. No code accesses an unready part without one; only the operation accesses a
-    /// ready part.
+    /// For each part, whether it has a [`PartMut`], or was made ready by one. [`resume`](Self::resume) resets all
+    /// flags, so [`part`](FillingRequest::part) also checks whether the part is ready. No code accesses an unready part
+    /// without its [`PartMut`]; only the operation accesses a ready part.
     taken: Box<[AtomicBool]>,
 }
 
@@ -105,7 +106,9 @@ fn check_ready(call: &'static str, raw: &raw::PersistentOperation) -> Result<()>
     if missing.is_empty() {
         return Ok(());
     }
-    let why = format!("parts {missing:?} of the round are not ready: resume the request, and mark them");
+    let why = format!(
+        "parts {missing:?} of the round are not ready: call `ready` for each, after `resume` if no handle is left"
+    );
     Err(raw.named(Error::new(ErrorClass::Request, call, why)))
 }
 
@@ -117,7 +120,7 @@ pub struct FillingRequest<'p, T> {
 }
 
 impl<T> FillingRequest<'_, T> {
-    /// Returns the items of a part, which start with those of the previous round.
+    /// Returns the items of a part. At first, they have their values of the previous round.
     ///
     /// # Errors
     /// [`ErrorClass::Arg`] if there is no such part; [`ErrorClass::Request`] if it is ready already, or if another
@@ -131,7 +134,7 @@ impl<T> FillingRequest<'_, T> {
         };
         let parts = self.request.taken.len();
         if taken.swap(true, Ordering::Acquire) {
-            let why = format!("part {part} of {parts} is ready already, or another thread fills it");
+            let why = format!("part {part} of {parts} is ready already, or another `PartMut` of it exists");
             return Err(raw.named(Error::new(ErrorClass::Request, CALL, why)));
         }
         // A part that was ready before the round was resumed.
@@ -146,7 +149,8 @@ impl<T> FillingRequest<'_, T> {
     ///
     /// # Errors
     /// [`ErrorClass::Request`] if a part is not ready; [`resume`](PartitionedSend::resume) returns another handle of the
-    /// round. Otherwise the first error of a part.
+    /// round. [`ErrorClass::Request`] if [`test`](Self::test) has returned the outcome. Otherwise the first error of a
+    /// part.
     pub fn wait(self) -> Result<()> {
         self.check_pending("wait")?;
         self.request.raw.wait().map(drop)
@@ -277,7 +281,7 @@ impl<T: Receivable> PartitionedRecv<T> {
         self.raw.is_active().then_some(ArrivingRequest { request: Some(self) })
     }
 
-    /// Returns the status of the last round that was waited for.
+    /// Returns the status of the last round whose items `wait` or `test` has returned; an empty status before.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -292,11 +296,12 @@ pub struct ArrivingRequest<'p, T> {
 }
 
 impl<'p, T: Receivable> ArrivingRequest<'p, T> {
-    /// Returns whether a part has arrived, and makes progress if it has not (MPI_Parrived). If the sender has other
-    /// parts, all of its parts that overlap this one must have arrived.
+    /// Returns whether a part has arrived, and makes progress if it has not (MPI_Parrived). If the sender has another
+    /// number of parts, all of its parts that overlap this one must have arrived.
     ///
     /// # Errors
-    /// [`ErrorClass::Arg`] if there is no such part; the error of a receive, such as another type or length.
+    /// [`ErrorClass::Arg`] if there is no such part; [`ErrorClass::Request`] if [`test`](Self::test) has returned the
+    /// outcome; the error of a receive, such as another type or length.
     pub fn has_arrived(&self, part: usize) -> Result<bool> {
         self.active("parrived")?.raw.parrived(part)
     }
@@ -323,7 +328,8 @@ impl<'p, T: Receivable> ArrivingRequest<'p, T> {
     ///
     /// # Errors
     /// The first error of a part; [`ErrorClass::Truncate`] if the sender's message has another length;
-    /// [`ErrorClass::Type`] if its parts are not whole `T`s.
+    /// [`ErrorClass::Type`] if its parts are not whole `T`s; [`ErrorClass::Request`] if [`test`](Self::test) has
+    /// returned the outcome.
     pub fn wait(self) -> Result<&'p mut [T]> {
         let request = self.request.ok_or_else(|| consumed_error("wait"))?;
         request.status = request.raw.wait()?;

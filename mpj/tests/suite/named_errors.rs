@@ -144,7 +144,7 @@ fn invalid_parts_and_starts_name_the_communicator(world: World) -> Result<()> {
         for part in 0..4 {
             filling.part(part)?.ready()?;
         }
-        let twice = "part on \"halo\": part 1 of 4 is ready already, or another thread fills it";
+        let twice = "part on \"halo\": part 1 of 4 is ready already, or another `PartMut` of it exists";
         check(filling.part(1).map(drop), ErrorClass::Request, twice);
         filling.wait()?;
     } else {

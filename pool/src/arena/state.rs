@@ -29,11 +29,12 @@ pub(super) struct State<S: Storage> {
 pub(super) struct Returning {
     /// The slot of the next region.
     pub(super) next: usize,
-    /// When the next pass begins.
+    /// The earliest time at which the next pass begins; during a pass, that of this pass. `None` during the first pass.
     pub(super) due: Option<Instant>,
-    /// The value of `State::direct_frees` when this pass began.
+    /// The value of `State::direct_frees` when the previous pass ended; 0 in the first pass. A region of one block that
+    /// was idle then, and is idle still, is returned.
     pub(super) frees: u64,
-    /// The bytes that were added to `CacheShared::large`.
+    /// The bytes that were added to `CacheShared::large`, without those that a later pass has removed.
     pub(super) large: u64,
 }
 
@@ -161,7 +162,7 @@ impl<S: Storage> State<S> {
 
     /// Grows a live block in place, for a request of `len` bytes. Returns `None` if that is impossible.
     ///
-    /// Counts the bytes as an allocation and a free do, but no block.
+    /// Counts the new size as allocated and the old size as freed, but counts no allocation and no free.
     pub(super) fn grow(&mut self, location: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = location.class?;
         let entry = self.slots.get_mut(location.slot)?.as_mut()?;

@@ -34,7 +34,8 @@ impl QpConnection {
         self.has_control.load(Ordering::Relaxed)
     }
 
-    /// Sends the pending control messages for which credit, slots and work requests are available.
+    /// Sends the pending control messages for which credit, slots and work requests are available. Sends a `Credit`
+    /// message, which needs no credit, if one is due.
     pub(in crate::ibvdev) fn send_control(&self) -> Result<(), PostError> {
         if self.state() != ConnState::Established {
             return Ok(());

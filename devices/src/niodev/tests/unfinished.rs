@@ -12,7 +12,8 @@ use super::strangers::hello;
 use super::{LIVENESS, Rank, intrude, send, until};
 use crate::device::{Body, Device, Endpoint, PeerId, PostError};
 
-/// Connects `a` to `b`, whose card names two addresses, until `a` awaits the verdict. Then `b` stops polling.
+/// Connects `a` to `b`, whose card names two addresses, until `a` awaits the verdict. `b` does not poll after it has
+/// received the hello.
 fn connect_until_verdict(a: &mut Rank, b: &mut Rank) -> Box<dyn Endpoint> {
     let to_b = connect_at(a, b, &[b.address(); 2]);
     until(&mut [a, b], |r| r[1].inlet.conn_manager.half_open.has_ranks());
@@ -71,7 +72,7 @@ fn attempt_that_awaits_the_verdict_ends_with_its_peer() {
     assert_eq!((to_b.post(&[0; 8], Body::Empty), &a.got.lost[..]), (Err(PostError::Again), &[][..]));
 }
 
-/// Rank 1 of another process connects at the first address, and exits before its verdict.
+/// Another instance of rank 1 listens at the first address, and exits before it has sent its verdict.
 #[test]
 fn attempt_whose_connection_ends_before_the_verdict_gives_way_to_the_next_address() {
     let (mut a, mut exiting, mut b) = (Rank::new(0, 2), Rank::new(1, 2), Rank::new(1, 2));

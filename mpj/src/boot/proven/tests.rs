@@ -47,7 +47,7 @@ fn replayed_handshake_is_refused() {
     assert_eq!(accepted[0].0, 1);
     drop((first, accepted));
 
-    // The number is free again, so only the proof is invalid.
+    // Peer 1 has no connection any more, so the listener can refuse the replay only because of its proof.
     let mut replay = TcpStream::connect(at).unwrap();
     replay.write_all(&sent).unwrap();
     replay.set_nonblocking(true).unwrap();

@@ -1,4 +1,4 @@
-//! Figure 8 of the paper: time by size, with a curve for each contender.
+//! Figure 8 of the mpjbuf paper: time by size, with a curve for each contender.
 
 use super::contender::{Kind, Name};
 use super::report::size;
