@@ -166,6 +166,7 @@ fn print_clap_error(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             reject("expected a benchmark and a class, such as npb cg S -n 2 (see npb --help)")
         }
+        ErrorKind::InvalidSubcommand => reject("expected the benchmark cg (see npb --help)"),
         _ => {
             let message = error.render().to_string();
             let lines: Vec<&str> =

@@ -12,6 +12,7 @@ use super::boot_cases::CASES;
 use super::job::{Ended, Job, limit, watch};
 use super::message_programs::PROGRAMS;
 use super::mismatch::time_factor;
+use super::process_managers::lock_hosts;
 use super::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -232,6 +233,7 @@ fn environment_hosts_with_a_late_name() {
             code=0
             for job in $(jobs -p); do wait $job || { last=$?; [ $last -gt $code ] && code=$last; }; done
             exit $code"#;
+        let _guard = lock_hosts();
         let mut command = Command::new(netns);
         command.args(["3", "bash", "-c", script]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
         command.env("NETNS_PREFIX", "mpje").env("RANKS", std::env::current_exe().unwrap());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::boot_cases::CASES;
@@ -155,9 +156,20 @@ pub(crate) fn assert_pairs(ended: &Ended, host_of_rank: &str, device: &str) {
     assert_eq!(said, wanted.iter().map(String::as_str).collect());
 }
 
+/// Waits until no other test and no other program uses the hosts of `netns-hosts`. So the time limit of a job does not
+/// include this wait. While the guard exists, no other test uses them.
+pub(crate) fn lock_hosts() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Without the program, `netns-hosts` skips the test.
+    let _ = Command::new("flock").args(["/tmp/mpj-netns-hosts.lock", "true"]).status();
+    guard
+}
+
 /// Runs a role on the three hosts of `netns-hosts`: `script` starts its arguments there. Returns `None`, and prints
 /// why, if this machine cannot have these hosts.
 pub(crate) fn run_on_hosts(script: &str, role: &str) -> Option<Ended> {
+    let _guard = lock_hosts();
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/check/netns-hosts"));
     command.args(["3", "bash", "-c", script, "bash"]).arg(std::env::current_exe().unwrap());
     command.args(["rank", role]).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
