@@ -19,7 +19,7 @@ pub struct Info {
 }
 
 /// MPI_MAX_INFO_KEY and MPI_MAX_INFO_VAL of the MPI 5.0 ABI, without the final zero of C.
-const MAX_KEY: usize = 255;
+const MAX_KEY_BYTES: usize = 255;
 const MAX_VALUE_BYTES: usize = 1023;
 
 impl Info {
@@ -65,8 +65,8 @@ impl Info {
     /// longer than 1023 bytes.
     pub fn set(&mut self, key: &str, value: &str) -> Result<Option<String>> {
         let bytes = key.len();
-        if bytes == 0 || bytes > MAX_KEY {
-            let why = format!("the key has {bytes} bytes, expected 1 to {MAX_KEY}");
+        if bytes == 0 || bytes > MAX_KEY_BYTES {
+            let why = format!("the key has {bytes} bytes, expected 1 to {MAX_KEY_BYTES}");
             return Err(Error::new(ErrorClass::InfoKey, "info", why));
         }
         let bytes = value.len();

@@ -55,7 +55,7 @@ pub(super) enum ConnectFailure {
 
 impl ConnectFailure {
     /// Classifies the error of an attempt to connect to an address.
-    pub(super) fn to_connect(error: Errno, at: &SocketAddr) -> Self {
+    pub(super) fn from_connect_error(error: Errno, at: &SocketAddr) -> Self {
         let why = address::explain(&format!("cannot connect to {at}"), error);
         match error {
             Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN if !at.ip().is_loopback() => {
@@ -76,7 +76,7 @@ pub(super) struct Connector {
     /// The index of the address of this attempt, or of the next one after a failure.
     current: usize,
     /// The number of failed rounds. A round tries each address once.
-    failed: u32,
+    failed_rounds: u32,
     /// The numbers of attempts that found no listener, lacked a resource, and found no route. The documentation of the
     /// limits says which other failures reset them.
     no_listener: u32,
@@ -86,8 +86,8 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(connection: Arc<TcpConnection>, addresses: Vec<SocketAddr>) -> Self {
-        let (failed, no_listener, no_resources, unreachable) = (0, 0, 0, 0);
-        Connector { connection, addresses, current: 0, failed, no_listener, no_resources, unreachable }
+        let (failed_rounds, no_listener, no_resources, unreachable) = (0, 0, 0, 0);
+        Connector { connection, addresses, current: 0, failed_rounds, no_listener, no_resources, unreachable }
     }
 
     /// Returns the address to connect to.
@@ -98,7 +98,7 @@ impl Connector {
     /// Returns how long the attempt may take, if the peer has other addresses.
     pub(super) fn attempt_limit(&self, hello_sent: bool) -> Option<Duration> {
         let limit = if hello_sent { ANSWER_LIMIT } else { CONNECT_LIMIT };
-        (self.addresses.len() > 1).then(|| limit * (1 << self.failed.min(MAX_LIMIT_DOUBLINGS)))
+        (self.addresses.len() > 1).then(|| limit * (1 << self.failed_rounds.min(MAX_LIMIT_DOUBLINGS)))
     }
 
     /// Records a failure; returns the time of the next attempt, or the reason why the peer is lost.
@@ -122,14 +122,14 @@ impl Connector {
         if self.current != 0 {
             return Ok(now);
         }
-        let pause = BASE_PAUSE * (2 << self.failed.min(MAX_DOUBLINGS - 1));
-        self.failed = self.failed.saturating_add(1);
+        let pause = BASE_PAUSE * (2 << self.failed_rounds.min(MAX_DOUBLINGS - 1));
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
         Ok(now + jittered(pause))
     }
 
     /// Returns the time of the next attempt after the verdict `Duplicate`, and forgets the failures.
     pub(super) fn on_duplicate(&mut self, now: Instant) -> Instant {
-        (self.failed, self.no_listener, self.no_resources, self.unreachable) = (0, 0, 0, 0);
+        (self.failed_rounds, self.no_listener, self.no_resources, self.unreachable) = (0, 0, 0, 0);
         now + DUPLICATE_PAUSE
     }
 }

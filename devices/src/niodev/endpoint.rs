@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::NioShared;
 use super::connection::TcpConnection;
 use super::frame::{HEADER, NioFrameKind, NioHeader};
-use super::send_buffer::{PARTS, SEND_BUFFER_MAX, SendBuffer, extend};
+use super::send_buffer::{MAX_PARTS, SEND_BUFFER_MAX, SendBuffer, extend};
 use crate::device::{Body, Endpoint, HEAD_MAX, Pieces, PostError};
 use crate::sys::socket;
 
@@ -142,8 +142,8 @@ fn send_long(
 }
 
 /// Returns the front of a frame and the pieces of its body, and the number of these parts, if they fit into one call.
-fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], usize)> {
-    let mut parts = [&[][..]; PARTS];
+fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; MAX_PARTS], usize)> {
+    let mut parts = [&[][..]; MAX_PARTS];
     let mut used = 0;
     for part in std::iter::once(front).chain(pieces) {
         *parts.get_mut(used)? = part;

@@ -49,7 +49,7 @@ impl HalfOpen {
         connector: Connector,
     ) -> Result<Self, (Connector, ConnectFailure)> {
         let at = *connector.at();
-        let explain = |error| ConnectFailure::to_connect(error, &at);
+        let explain = |error| ConnectFailure::from_connect_error(error, &at);
         let begun = socket::connect(&at).map_err(explain).and_then(|stream| {
             socket::no_delay(&stream);
             let nonce = nonce()
@@ -144,7 +144,7 @@ impl HalfOpen {
 
 /// Sends the hello if the socket is connected; returns whether it was sent.
 fn send_hello(stream: &OwnedFd, hello: &[u8], at: &SocketAddr) -> Result<bool, ConnectFailure> {
-    if !socket::is_connected(stream).map_err(|error| ConnectFailure::to_connect(error, at))? {
+    if !socket::is_connected(stream).map_err(|error| ConnectFailure::from_connect_error(error, at))? {
         return Ok(false);
     }
     send_all(stream, hello).map(|()| true)

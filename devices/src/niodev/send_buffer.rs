@@ -12,7 +12,7 @@ use crate::sys::{Errno, OwnedFd, socket};
 pub(super) const SEND_BUFFER_MAX: usize = 64 << 10;
 
 /// The maximum number of parts of a frame, its header and head counted as one, that are written in one call.
-pub(super) const PARTS: usize = 64;
+pub(super) const MAX_PARTS: usize = 64;
 
 /// Frames that are coalesced, or for which the socket had no space.
 #[derive(Debug, Default)]
@@ -144,12 +144,12 @@ fn send(stream: &OwnedFd, before: &[u8], parts: &[&[u8]]) -> Result<usize, Errno
     if let (true, [one, two]) = (before.is_empty(), parts) {
         return socket::send_parts(stream, &[IoSlice::new(one), IoSlice::new(two)]);
     }
-    let mut slices = [IoSlice::new(&[]); 1 + PARTS];
+    let mut slices = [IoSlice::new(&[]); 1 + MAX_PARTS];
     slices[0] = IoSlice::new(before);
     for (slice, part) in slices[1..].iter_mut().zip(parts) {
         *slice = IoSlice::new(part);
     }
-    socket::send_parts(stream, &slices[..1 + parts.len().min(PARTS)])
+    socket::send_parts(stream, &slices[..1 + parts.len().min(MAX_PARTS)])
 }
 
 /// Appends `len` bytes to `bytes`; `pack` initialises all of the slice that it is given.

@@ -223,7 +223,7 @@ fn rank_whose_error_or_payload_panics_is_reported_as_panicked() {
     assert_eq!(PAYLOAD_DROPS.load(Ordering::Relaxed), 1);
 }
 
-static RECEIVED: AtomicU32 = AtomicU32::new(0);
+static BUFFER_DROPS: AtomicU32 = AtomicU32::new(0);
 
 struct CountsDrops(Vec<u8>);
 
@@ -245,7 +245,7 @@ unsafe impl RecvBuf for CountsDrops {
 
 impl Drop for CountsDrops {
     fn drop(&mut self) {
-        RECEIVED.fetch_add(1, Ordering::Relaxed);
+        BUFFER_DROPS.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -274,10 +274,10 @@ fn buffer_of_a_dropped_receive_lives_until_the_message_has_arrived(world: mpj::W
             }
         }
         if kind != 1 {
-            assert_eq!(RECEIVED.load(Ordering::Relaxed), kind, "the receive is pending");
+            assert_eq!(BUFFER_DROPS.load(Ordering::Relaxed), kind, "the receive is pending");
         }
         world.recv(&mut [0u8], 0, 2)?;
-        assert_eq!(RECEIVED.load(Ordering::Relaxed), kind + 1);
+        assert_eq!(BUFFER_DROPS.load(Ordering::Relaxed), kind + 1);
     }
     world.barrier()
 }

@@ -16,7 +16,7 @@ impl<S: Storage> State<S> {
     /// pass has ended.
     fn return_next(&mut self, now: Instant, after: Duration) -> (Option<RegionEntry<S>>, bool) {
         let frees = self.direct_frees();
-        let Returning { next, due, frees: last, .. } = &mut self.returning;
+        let Returning { next, due, frees_at_last_pass: last, .. } = &mut self.returning;
         if due.is_some_and(|due| now < due) {
             return (None, false);
         }
@@ -42,18 +42,18 @@ impl<S: Storage> State<S> {
 
 impl CacheShared {
     pub(super) fn add_large<S: Storage>(&self, state: &mut State<S>, more: u64) {
-        state.returning.large += more;
+        state.returning.large_added += more;
         self.large.add(more);
     }
 
     /// Sets the total of `large` to a share of the live bytes. A later pass removes the bytes that threads now borrow.
     fn adjust_large<S: Storage>(&self, state: &mut State<S>) {
         let wanted = state.alloc_counters().live_bytes() / Self::LARGE_SHARE;
-        let now = state.returning.large;
+        let now = state.returning.large_added;
         if wanted > now {
             self.add_large(state, wanted - now);
         } else {
-            state.returning.large -= self.large.take(now - wanted, 1);
+            state.returning.large_added -= self.large.take(now - wanted, 1);
         }
     }
 }

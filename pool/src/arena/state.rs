@@ -33,9 +33,9 @@ pub(super) struct Returning {
     pub(super) due: Option<Instant>,
     /// The value of `State::direct_frees` when the previous pass ended; 0 in the first pass. A region of one block that
     /// was idle then, and is idle still, is returned.
-    pub(super) frees: u64,
+    pub(super) frees_at_last_pass: u64,
     /// The bytes that were added to `CacheShared::large`, without those that a later pass has removed.
-    pub(super) large: u64,
+    pub(super) large_added: u64,
 }
 
 /// # Invariants

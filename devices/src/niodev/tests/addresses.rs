@@ -119,14 +119,17 @@ fn unreachable_network_loses_the_peer_only_after_many_attempts() {
     let (remote, loopback): (SocketAddr, SocketAddr) =
         ("10.9.8.7:5".parse().unwrap(), "127.0.0.1:5".parse().unwrap());
     for error in [Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::NETDOWN] {
-        assert!(matches!(ConnectFailure::to_connect(error, &remote), ConnectFailure::Unreachable(_)));
-        assert!(!matches!(ConnectFailure::to_connect(error, &loopback), ConnectFailure::Unreachable(_)));
+        assert!(matches!(ConnectFailure::from_connect_error(error, &remote), ConnectFailure::Unreachable(_)));
+        assert!(!matches!(
+            ConnectFailure::from_connect_error(error, &loopback),
+            ConnectFailure::Unreachable(_)
+        ));
     }
     let rank = Rank::new(0, 8);
     let mut connector = Connector::new(rank.device.shared.connection(1), vec![remote, loopback]);
     let now = Instant::now();
     let attempts = (0..1000).take_while(|_| {
-        connector.failed(now, ConnectFailure::to_connect(Errno::HOSTUNREACH, &remote)).is_ok()
+        connector.failed(now, ConnectFailure::from_connect_error(Errno::HOSTUNREACH, &remote)).is_ok()
     });
     assert_eq!(attempts.count(), 127);
 }
