@@ -119,14 +119,14 @@ fn is_link_local(address: IpAddr) -> bool {
 /// those that this host has itself, except loopback addresses. Bridges for containers and virtual machines have the
 /// same address on every host, so a connection to such an address reaches a process of this host.
 pub(super) fn connect_order(peer: &mut [SocketAddr], own: &[Interface]) {
-    let rank = |at: &SocketAddr| {
+    let priority = |at: &SocketAddr| {
         let ip = at.ip();
         let is_own = !ip.is_loopback() && own.iter().any(|interface| interface.address == ip);
         let shared = own.iter().filter(|interface| interface.is_up && interface.contains(ip));
         let host_bits = shared.map(|interface| if ip.is_ipv4() { 32 } else { 128 } - interface.prefix).min();
         (is_own, host_bits.unwrap_or(u32::MAX))
     };
-    peer.sort_by_cached_key(rank);
+    peer.sort_by_cached_key(priority);
 }
 
 impl Interface {
