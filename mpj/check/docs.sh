@@ -2,7 +2,8 @@
 
 # Prints the commands that start jobs, without comments.
 documented_commands() {
-  awk '/^```/ { block = /^```sh/ } block' docs/running.md | grep -E '^(mpjrun|mpiexec|mpirun|srun|sbatch)' | sed 's/ *#.*//'
+  awk '/^```/ { block = /^```sh/ } block' docs/running.md | grep -E '^(mpjrun|mpiexec|mpirun|srun|sbatch)' |
+    sed 's/ *#.*//'
 }
 
 # Prints the process managers for which a command is: `env` is also for mpjrun, which needs none.

@@ -11,8 +11,10 @@ install_engines() {
     for package in "${packages[@]}"; do
       dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || lacks+=("$package")
     done
-    [ ${#lacks[@]} = 0 ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -qq --no-install-recommends "${lacks[@]}" >/dev/null; } || echo "SKIPPED: apt-get install ${lacks[*]}"
+    [ ${#lacks[@]} = 0 ] || {
+      apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${lacks[@]}" >/dev/null
+    } || echo "SKIPPED: apt-get install ${lacks[*]}"
   else
     echo 'SKIPPED: no apt-get installs MPICH, Open MPI and Slurm here'
   fi

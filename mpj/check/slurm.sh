@@ -1,4 +1,4 @@
-# Functions that start and stop a Slurm of three nodes, for `engines` and `startup`. Each node has NODE_CPUS processors (8).
+# Functions that start and stop a Slurm of three nodes, for `engines` and `startup`. A node has NODE_CPUS CPUs (8).
 
 # Starts a Slurm whose nodes are the hosts; its files are in $slurm.
 start_slurm() {

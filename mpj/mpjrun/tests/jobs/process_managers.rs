@@ -189,7 +189,8 @@ pub(crate) fn killed_proxy_ends_the_job(script: &str, proxy: &str) {
          for i in {{1..600}}; do [ $(ls $MET | wc -l) = 6 ] && break; sleep 0.1; done; \
          for pid in $(pids h1); do [ $(cat /proc/$pid/comm) = {proxy} ] && kill -KILL $pid && echo killed; done; \
          wait $job; code=$?; ranks=$(basename $1); ranks=${{ranks:0:15}}; \
-         left() {{ for host in h0 h1 h2; do for pid in $(pids $host); do cat /proc/$pid/comm; done; done | grep -c $ranks; }}; \
+         left() {{ for host in h0 h1 h2; do for pid in $(pids $host); do cat /proc/$pid/comm; done; done \
+                   | grep -c $ranks; }}; \
          for i in {{1..200}}; do [ $(left) = 0 ] && break; sleep 0.1; done; \
          echo $(left) left; rm -r $MET; exit $code"
     );
