@@ -30,7 +30,7 @@ const ROOT_END_TIME: Duration = Duration::from_secs(2);
 /// The interval at which an agent checks for processes that have exited before they connected.
 pub(super) const ARRIVAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time that the agents of the other hosts have to connect to the root. An agent that exits before that is reported
+/// The maximum of [`Agent::connect_limit`]. An agent that exits before that is reported
 /// by its process manager, if that reports the exits of processes.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
@@ -108,6 +108,8 @@ pub(super) enum Role {
 }
 
 pub(super) struct Agent {
+    /// The time that the agents of the other hosts have to connect to the root.
+    pub(super) connect_limit: Duration,
     pub(super) hosts: Hosts,
     pub(super) ranks: HostRanks,
     pub(super) key: JobKey,
@@ -141,7 +143,9 @@ pub(super) struct Agent {
 
 impl Agent {
     pub(super) fn new(setup: AgentSetup, manager: Box<dyn ProcessManager>) -> Agent {
-        let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port } = setup;
+        let AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port, start_limit } =
+            setup;
+        let connect_limit = start_limit.min(CONNECT_LIMIT);
         let ranks = hosts.ranks_of(host);
         let process = |rank| LocalProcess {
             rank,
@@ -153,13 +157,14 @@ impl Agent {
         };
         let (router, role) = match peers {
             PeerSetup::Root(listener) => {
-                let relays_due = listener.is_some().then(|| Instant::now() + CONNECT_LIMIT);
+                let relays_due = listener.is_some().then(|| Instant::now() + connect_limit);
                 let role = Role::Root { relays: BTreeMap::new(), listener, relays_due };
                 (Router::root(hosts.clone()), role)
             }
             PeerSetup::Relay(upstream) => (Router::relay(hosts.clone(), host), Role::Relay(upstream)),
         };
         Agent {
+            connect_limit,
             processes: ranks.iter().map(process).collect(),
             ranks,
             hosts,

@@ -17,6 +17,7 @@ mod watching;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use mpj_devices::{HostId, Hosts, JobKey};
 
@@ -40,6 +41,8 @@ pub(super) struct AgentSetup {
     pub(super) peers: PeerSetup,
     /// The sockets to which the watches of other agents connect; `None` if there is one host.
     pub(super) watch_port: Option<WatchPort>,
+    /// The user's limit for the start of the job. The agents must connect to the root within this time.
+    pub(super) start_limit: Duration,
 }
 
 /// The connections of an agent to the other agents.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use mpj_devices::HostId;
 
-use super::event_loop::{Agent, CONNECT_LIMIT, Role, Stage};
+use super::event_loop::{Agent, Role, Stage};
 use super::host_watch::{HostState, HostWatch};
 use super::messages::{FromRoot, ToRoot};
 
@@ -66,7 +66,7 @@ impl Agent {
         let is_missing = |host: &HostId| Some(*host) != own && !relays.contains_key(host);
         let hosts = self.hosts.runs().map(|(host, _)| host);
         let missing: BTreeSet<HostId> = hosts.filter(is_missing).collect();
-        let seconds = CONNECT_LIMIT.as_secs();
+        let seconds = self.connect_limit.as_secs();
         for host in missing {
             self.on_host_lost(
                 host,

@@ -234,7 +234,8 @@ fn prepare_agent(
         (key, PeerSetup::Relay(upstream))
     };
     let watch_port = (hosts.count() > 1).then(|| WatchPort::open(hosts.count(), config)).transpose()?;
-    Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port })
+    let start_limit = start_limit(config);
+    Ok(AgentSetup { hosts, host, key, devices, segment, listener, peers, watch_port, start_limit })
 }
 
 /// Returns how long the ranks wait for each other.

@@ -87,6 +87,9 @@ fn hosts_whose_ranks_communicate_watch_each_other() {
     assert_eq!(watches.take().len(), MAX_PEER_WATCHES - 1, "host 1 watches host 2 already");
 }
 
+/// The user's limit for the start of the job.
+const LIMIT: Duration = Duration::from_secs(5);
+
 #[test]
 fn agent_that_never_connects_fails_the_job() {
     let hosts = Hosts::from_runs([(HostId(0), 1), (HostId(1), 1)]).unwrap();
@@ -98,6 +101,7 @@ fn agent_that_never_connects_fails_the_job() {
         peers: PeerSetup::Root(Some(RootListener::open(&key, 2, &config).unwrap())),
         listener: LocalListener::bind(names).unwrap(),
         watch_port: None,
+        start_limit: LIMIT,
         segment: None,
         devices: None,
         host: HostId(0),
@@ -106,10 +110,10 @@ fn agent_that_never_connects_fails_the_job() {
     };
     let begun = Instant::now();
     let mut agent = Agent::new(setup, Box::new(Silent));
-    let end = |agent: &Agent| agent.router.end(Instant::now() + CONNECT_LIMIT + GRACE);
+    let end = |agent: &Agent| agent.router.end(Instant::now() + LIMIT + GRACE);
     agent.check_relays(begun);
     assert_eq!(end(&agent), None);
-    agent.check_relays(Instant::now() + CONNECT_LIMIT);
+    agent.check_relays(Instant::now() + LIMIT);
     let Some(JobEnd::Failed { code: 1, line }) = end(&agent) else { panic!("the job has not failed") };
-    assert_eq!(line, "rank 1 was lost: the agent of its host has not connected to rank 0 within 120 s");
+    assert_eq!(line, "rank 1 was lost: the agent of its host has not connected to rank 0 within 5 s");
 }
